@@ -26,14 +26,7 @@ def check_number(
 ) -> Any:
     """Returns a finite number, or raises an error that names the argument.
 
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        above: The number must exceed this bound. Defaults to `None`.
-        at_least: Smallest allowed number. Defaults to `None`.
-        below: The number must stay below this bound. Defaults to `math.inf`.
-        at_most: Largest allowed number. Defaults to `None`.
-        integer: Whether the number must be an integer. Defaults to `False`.
+    The bounds `above` and `below` are exclusive, the others inclusive.
     """
     kind: Any = numbers.Integral if integer else numbers.Real
     if (
@@ -62,20 +55,15 @@ def check_number(
     )
 
 
-def _share_of(value):
+def _share_of(value: Any) -> str:
     """Returns advice for percent in place of a share."""
-    if isinstance(value, numbers.Real) and 5 <= value <= 100:
-        return f"Write {value / 100:g} for {value:g} percent. "
+    if isinstance(value, numbers.Real) and 5 <= float(value) <= 100:
+        return f"Write {float(value) / 100:g} for {float(value):g} percent. "
     return ""
 
 
 def did_you_mean(value: Any, choices: Iterable) -> str:
-    """Returns a sentence with the choice that a value resembles, or `""`.
-
-    Args:
-        value: A wrong value.
-        choices: All allowed values. Only strings are compared.
-    """
+    """Returns a sentence with the choice that a value resembles, or `""`."""
     names = [choice for choice in choices if isinstance(choice, str)]
     if not isinstance(value, str):
         return ""
@@ -86,24 +74,12 @@ def did_you_mean(value: Any, choices: Iterable) -> str:
 
 
 def check_count(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Returns a count, or raises an error that names the argument.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        at_least: Smallest allowed count. Defaults to `1`.
-    """
+    """Returns a count, or raises an error that names the argument."""
     return check_number(name, value, at_least=at_least, integer=True)
 
 
 def check_choice(name: str, value: Any, choices: Sequence) -> Any:
-    """Returns one of several choices, or raises an error that lists them.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        choices: All allowed values.
-    """
+    """Returns one of several choices, or raises an error that lists them."""
     # Compares types first: `True == 1`, and an array compares entry by entry.
     if not any(
         isinstance(value, type(choice))
@@ -119,12 +95,7 @@ def check_choice(name: str, value: Any, choices: Sequence) -> Any:
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """Returns `True` or `False`, or raises an error for anything else.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-    """
+    """Returns `True` or `False`, or raises an error for anything else."""
     if not isinstance(value, bool):
         raise ValueError(
             f"`{name}` must be `True` or `False`. Received: {name}={value!r}"
@@ -137,31 +108,18 @@ def check_learning_rate(learning_rate: Any) -> None:
 
     Zero is allowed, because a saved file may hold the last value of a
     schedule. Schedules and other functions are not called, so they pass.
-
-    Args:
-        learning_rate: Argument of an optimizer.
     """
     if not callable(learning_rate):
         check_number("learning_rate", learning_rate, at_least=0.0)
 
 
 def check_seed(seed: Any) -> int:
-    """Returns a seed, an integer from 0 to 2^63 - 1, or raises an error.
-
-    Args:
-        seed: The argument.
-    """
+    """Returns a seed, an integer from 0 to 2^63 - 1, or raises an error."""
     return check_number("seed", seed, at_least=0, below=2**63, integer=True)
 
 
 def as_list(name: str, value: Any, of: str) -> list:
-    """Returns a list or tuple as a list, or raises an error for an array.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        of: The kind of entries, for the error message.
-    """
+    """Returns a list or tuple as a list, or raises an error for an array."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(
             f"`{name}` must be a list of {of}. Received: {name} of type "
@@ -171,11 +129,7 @@ def as_list(name: str, value: Any, of: str) -> list:
 
 
 def check_verbose(verbose: Any) -> int:
-    """Returns the `verbose` of `keras.utils.Progbar`: `"auto"` means `1`.
-
-    Args:
-        verbose: `"auto"`, `0`, `1` or `2`.
-    """
+    """Returns the `verbose` of `keras.utils.Progbar`: `"auto"` means `1`."""
     if verbose not in ("auto", 0, 1, 2):
         raise ValueError(
             '`verbose` must be `"auto"`, `0`, `1` or `2`. '
@@ -202,9 +156,5 @@ class ShowsArguments:
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Returns one name or several names as a tuple.
-
-    Args:
-        names: A string or an iterable of strings.
-    """
+    """Returns one name or several names as a tuple."""
     return (names,) if isinstance(names, str) else tuple(names)

@@ -1,4 +1,4 @@
-"""Private names of Keras and TensorFlow, one function for each.
+"""What Keras and TensorFlow hide: one function for each private name.
 
 No other file of the package reads a private name of Keras, or a module below
 `keras.src`. `tests/test_keras_private_names.py` checks that every name exists,
@@ -67,7 +67,9 @@ def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 BOOKKEEPING = ("_layers", "_tracker")
 
 
-def replace_tracked_layer(layer: keras.layers.Layer, index: int, new) -> None:
+def replace_tracked_layer(
+    layer: keras.layers.Layer, index: int, new: keras.layers.Layer
+) -> None:
     """Replaces an inner layer of a built layer, which refuses assignment."""
     layer._tracker.replace_tracked_value("layers", layer._layers[index], new)
 
@@ -95,19 +97,21 @@ def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
     return layer._embeddings if is_table else layer._kernel
 
 
-def call_with_training(model: keras.layers.Layer, x, training: bool):
+def call_with_training(
+    model: keras.layers.Layer, x: Any, training: bool
+) -> Any:
     """Returns the outputs, even if `call` has no argument `training`."""
     if model._call_has_training_arg:
         return model(x, training=training)
     return model(x)
 
 
-def mask_of(tensor):
+def mask_of(tensor: Any) -> Any:
     """Returns the mask that layers have passed on to a tensor, or `None`."""
     return getattr(tensor, "_keras_mask", None)
 
 
-def set_mask(tensor, mask) -> None:
+def set_mask(tensor: Any, mask: Any) -> None:
     """Passes a mask on to a tensor, as the layers of Keras do."""
     tensor._keras_mask = mask
 
@@ -117,7 +121,7 @@ def pass_training(layer: keras.layers.Layer) -> None:
     layer._call_has_training_arg = True
 
 
-def autocast(layer: keras.layers.Layer):
+def autocast(layer: keras.layers.Layer) -> Any:
     """Returns a scope in which variables have the compute dtype of a layer.
 
     `layer.__call__` opens this scope. `layer.call` needs it.
@@ -164,12 +168,12 @@ def operations_before(tensor: keras.KerasTensor) -> Iterator[Any]:
 # Models and their training
 
 
-def compute_loss(model: keras.Model, *args, **kwargs):
+def compute_loss(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
     """Returns the loss, even if `compute_loss` has no argument `training`."""
     return model._compute_loss(*args, **kwargs)
 
 
-def compile_loss(model: keras.Model):
+def compile_loss(model: keras.Model) -> Any:
     """Returns the object that `compile` makes from its losses, or `None`.
 
     `model.loss` is the argument that the user passed, for example a name.
@@ -177,12 +181,12 @@ def compile_loss(model: keras.Model):
     return getattr(model, "_compile_loss", None)
 
 
-def losses_of_outputs(compiled) -> list:
+def losses_of_outputs(compiled: Any) -> list:
     """Returns the list of losses in a result of `compile_loss`."""
     return compiled._flat_losses
 
 
-def compile_metrics(model: keras.Model):
+def compile_metrics(model: keras.Model) -> Any:
     """Returns the object that `compile` makes from its metrics, or `None`.
 
     `model.metrics` does not show the output to which a metric belongs.
@@ -190,12 +194,12 @@ def compile_metrics(model: keras.Model):
     return getattr(model, "_compile_metrics", None)
 
 
-def flat_outputs(compiled, outputs) -> list:
+def flat_outputs(compiled: Any, outputs: Any) -> list:
     """Returns outputs in the order of `metrics_of_outputs`."""
     return compiled._flatten_y(outputs)
 
 
-def metrics_of_outputs(compiled) -> tuple[list, list]:
+def metrics_of_outputs(compiled: Any) -> tuple[list, list]:
     """Returns the metrics and the weighted metrics of each output."""
     return compiled._flat_metrics, compiled._flat_weighted_metrics
 
@@ -215,12 +219,12 @@ def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
     return model._loss_tracker
 
 
-def symbolic_build(model: keras.Model, data_batch) -> None:
+def symbolic_build(model: keras.Model, data_batch: Any) -> None:
     """Builds a model, its metrics and its loss for a batch of data."""
     model._symbolic_build(data_batch=data_batch)
 
 
-def source_dataset(epoch_iterator):
+def source_dataset(epoch_iterator: Any) -> Any:
     """Returns the `tf.data.Dataset` behind the iterator of an epoch."""
     return epoch_iterator._distributed_dataset
 
@@ -233,7 +237,7 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
-def strategy_of_model(model: keras.Model):
+def strategy_of_model(model: keras.Model) -> Any:
     """Returns the strategy of a model's scope; `None` is the current one."""
     return model._distribute_strategy
 
@@ -296,7 +300,38 @@ def model_of_step() -> tuple[keras.Model | None, Any]:
 # Optimizers
 
 
-def variable_index(optimizer: keras.Optimizer, variable) -> int:
+def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Returns a model's optimizer without loss scaling, or `None`."""
+    return without_loss_scaling(getattr(model, "optimizer", None))
+
+
+def without_loss_scaling(
+    optimizer: keras.optimizers.Optimizer | None,
+) -> keras.optimizers.Optimizer | None:
+    """Returns an optimizer without the `LossScaleOptimizer` around it."""
+    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
+    """Returns the number by which an optimizer divides gradients, or `None`."""
+    one = keras.ops.ones(())
+    scaled = optimizer.scale_loss(one)
+    return None if scaled is one else keras.ops.convert_to_tensor(scaled)
+
+
+def batches_of_step(model: keras.Model) -> int:
+    """Returns the number of batches that the optimizer takes for one step."""
+    optimizer = inner_optimizer(model)
+    # Natural gradients accumulate more than gradients, and do it themselves.
+    for name in ("accumulated_batches", "gradient_accumulation_steps"):
+        if steps := getattr(optimizer, name, None):
+            return steps
+    return 1
+
+
+def variable_index(optimizer: keras.Optimizer, variable: keras.Variable) -> int:
     """Returns the index of a variable in all lists of its optimizer."""
     return optimizer._get_variable_index(variable)
 
@@ -311,7 +346,9 @@ def clip_gradients(optimizer: keras.Optimizer, gradients: list) -> list:
     return optimizer._clip_gradients(gradients)
 
 
-def strategy_of_optimizer(optimizer: keras.Optimizer, default=None):
+def strategy_of_optimizer(
+    optimizer: keras.Optimizer, default: Any = None
+) -> Any:
     """Returns the strategy whose scope an optimizer was made in."""
     return getattr(optimizer, "_distribution_strategy", default)
 
@@ -344,7 +381,7 @@ def given_seed() -> int | None:
 # Pipelines of `tf.data`
 
 
-def inputs_of_step(dataset) -> list:
+def inputs_of_step(dataset: Any) -> list:
     """Returns the data sets that the last step of a pipeline reads.
 
     Waits for: a public way to see the steps of a `tf.data.Dataset`.
@@ -352,22 +389,22 @@ def inputs_of_step(dataset) -> list:
     return dataset._inputs()
 
 
-def count_of_step(dataset) -> int:
+def count_of_step(dataset: Any) -> int:
     """Returns the argument of `repeat`, `take` or `skip`; -1 for all."""
     return int(dataset._count)
 
 
-def batch_size_of_step(dataset) -> int:
+def batch_size_of_step(dataset: Any) -> int:
     """Returns the argument `batch_size` of `batch` or `padded_batch`."""
     return int(dataset._batch_size)
 
 
-def drops_remainder(dataset) -> bool:
+def drops_remainder(dataset: Any) -> bool:
     """Returns whether a step that makes batches leaves out a small rest."""
     return bool(dataset._drop_remainder)
 
 
-def dataset_of_iterator(iterator) -> Any:
+def dataset_of_iterator(iterator: Any) -> Any:
     """Returns the dataset behind the iterator of a training step, or `None`.
 
     With a strategy, it is the dataset of the first worker.
@@ -377,7 +414,7 @@ def dataset_of_iterator(iterator) -> Any:
     return getattr(first, "_dataset", None)
 
 
-def shuffle_of_dataset(dataset) -> tuple[bool, bool] | None:
+def shuffle_of_dataset(dataset: Any) -> tuple[bool, bool] | None:
     """Returns facts about a dataset that `shuffle` has returned, or `None`.
 
     The facts are whether each pass has another order, and whether a seed
@@ -389,7 +426,7 @@ def shuffle_of_dataset(dataset) -> tuple[bool, bool] | None:
     return bool(again), bool(dataset._seed != 0 or dataset._seed2 != 0)
 
 
-def file_of_cache(dataset) -> str | None:
+def file_of_cache(dataset: Any) -> str | None:
     """Returns the file of a dataset that `cache` has returned, or `None`.
 
     A cache in memory has the file `""`.
@@ -402,11 +439,11 @@ def file_of_cache(dataset) -> str | None:
 # Strategies of TensorFlow
 
 
-def in_several_processes(strategy) -> bool:
+def in_several_processes(strategy: Any) -> bool:
     """Returns whether a multi-worker strategy has more than one worker."""
     return strategy.extended._in_multi_worker_mode()
 
 
-def first_replica_id(strategy) -> int:
+def first_replica_id(strategy: Any) -> int:
     """Returns the index of this process's first replica, outside of a step."""
     return strategy.extended._get_replica_id_in_sync_group(0)

@@ -6,12 +6,8 @@ import os
 def check_memory(what: str, nbytes: int, advice: str) -> None:
     """Raises an error if a result does not fit into the free memory.
 
-    Prints the size of a result of at least 1 GiB.
-
-    Args:
-        what: The result, for the message.
-        nbytes: Size of the result in bytes.
-        advice: What to do instead, one or more sentences.
+    Prints the size of a result of at least 1 GiB. `advice` says what to do
+    instead, in one or more sentences.
     """
     free = free_bytes()
     if free is not None and nbytes > free:
@@ -39,5 +35,5 @@ def free_bytes() -> int | None:
     return None
 
 
-def _gib(nbytes):
+def _gib(nbytes: int) -> str:
     return f"{nbytes / 2**30:.3g}"

@@ -24,17 +24,10 @@ def replaced(
 ) -> Iterator[None]:
     """Replaces a function of an object inside a block.
 
-    Other threads call the original in the meantime. Blocks may overlap, in one
-    thread and in several. The replacement of an inner block receives the
-    replacement of the outer block as its original function. The end of the last
-    block, in any thread, restores the object.
-
-    Args:
-        owner: A module, or an object with a `__dict__`.
-        name: The name of a function or method of `owner`.
-        replacement: Called with the original function, then the arguments.
-        all_threads: Whether all threads call the replacement. Defaults to
-            `False`, for this thread alone.
+    Other threads call the original in the meantime, unless `all_threads` is
+    true. Blocks may overlap, in one thread and in several. The replacement of
+    an inner block receives the replacement of the outer block as its original
+    function. The end of the last block, in any thread, restores the object.
     """
     key = id(owner), name
     with _LOCK:
@@ -62,30 +55,24 @@ def replacements_of(owner: Any, name: str) -> list[Replacement]:
 
 
 class _Here(threading.local):
-    def __init__(self):
-        self.replacements = []
+    def __init__(self) -> None:
+        self.replacements: list[Replacement] = []
 
 
 class _Place:
-    """Replaced function of one object, with all replacements.
+    """Replaced function of one object, with all replacements."""
 
-    Attributes:
-        blocks: Number of open blocks of `replaced`, in all threads.
-        everywhere: The replacements for all threads.
-        here: An object whose `replacements` are those for this thread alone.
-    """
-
-    def __init__(self, owner, name):
+    def __init__(self, owner: Any, name: str):
         self._owner = owner  # keeps the object, so that its `id` stays taken
         self._name = name
         self._attributes = vars(owner)
         self._is_own = name in self._attributes
         self._original = original = getattr(owner, name)
-        self.blocks = 0
-        self.everywhere = []
-        self.here = _Here()
+        self.blocks = 0  # open blocks of `replaced`, in all threads
+        self.everywhere: list[Replacement] = []
+        self.here = _Here()  # those of this thread alone
 
-        def call_replacements(*args, **kwargs):
+        def call_replacements(*args: Any, **kwargs: Any) -> Any:
             function = original
             for replacement in self.replacements():
                 function = _with_original(replacement, function)
@@ -94,30 +81,32 @@ class _Place:
         # Not `setattr`: Keras would track the function as a part of a layer.
         self._attributes[name] = _looks_like(original, call_replacements)
 
-    def replacements(self):
+    def replacements(self) -> list[Replacement]:
         return [*self.everywhere, *self.here.replacements]
 
-    def restore(self):
+    def restore(self) -> None:
         if self._is_own:
             self._attributes[self._name] = self._original
         else:
             del self._attributes[self._name]
 
 
-def _with_original(replacement, original):
-    def call(*args, **kwargs):
+def _with_original(replacement: Replacement, original: Callable) -> Callable:
+    def call(*args: Any, **kwargs: Any) -> Any:
         return replacement(original, *args, **kwargs)
 
     return _looks_like(original, call)
 
 
-def _looks_like(original, function):
+def _looks_like(original: Callable, function: Callable) -> Callable:
     # Copies the signature, which Keras and replacements read, but not other
     # attributes: the original may be a layer, such as an activation.
     return functools.update_wrapper(function, original, updated=())
 
 
-def _remove_last(replacements, replacement):
+def _remove_last(
+    replacements: list[Replacement], replacement: Replacement
+) -> None:
     for index in reversed(range(len(replacements))):
         if replacements[index] is replacement:
             del replacements[index]

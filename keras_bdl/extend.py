@@ -21,7 +21,7 @@ from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import register_rule
 from keras_bdl.datasets._dataset_specs import DatasetSpec
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.layers._mean_field import MeanFieldLayer
 from keras_bdl.layers._radial import RadialLayer

@@ -8,17 +8,14 @@ PACKAGE = Path(__file__).parents[1] / "keras_bdl"
 
 # A folder, or a file beside the folders, imports only those above it.
 ORDER = [
-    "_backend",
     "_keras",
+    "_backend",
     "_aliases",
     "_arguments",
-    "_cpu_compilation",
     "_inherited_arguments",
-    "_inner_optimizer",
     "_memory",
     "_protocols",
     "_replaced_in_thread",
-    "_shared_trace",
     "distribute",
     "_saving",
     "_random",

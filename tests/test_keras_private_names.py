@@ -135,6 +135,7 @@ def holders():
         "_unpickle_model": keras.layers.Layer,
         "get_random_seed": seeds,
         "make_default_seed": generators,
+        "optimizer": model,
         "global_seed_generator": generators,
         "reduce_per_replica": trainer,
     }

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl import _shared_trace as shared_trace
-from keras_bdl._cpu_compilation import keras_compiles_nothing
-from keras_bdl._shared_trace import MOST_INLINED
-from keras_bdl._shared_trace import SMALLEST_COMPILED
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
+from keras_bdl._backend import keras_compiles_nothing
+from keras_bdl._backend import tensorflow as backend
+from keras_bdl._backend.tensorflow import MOST_INLINED
+from keras_bdl._backend.tensorflow import SMALLEST_COMPILED
 
 SHAPES = [(2, 3), (4, 1), (3,), (5,), (1, 7)]
 
@@ -183,20 +183,18 @@ def test_only_large_tensors_of_a_compiled_function_are_compiled():
     ],
 )
 def test_compiled_updates_equal_plain_updates(optimizer, options, monkeypatch):
-    worth, asked = shared_trace.pays_to_compile, []
+    worth, asked = backend.pays_to_compile, []
     monkeypatch.setattr(
-        shared_trace,
+        backend,
         "pays_to_compile",
-        lambda *args, **kwargs: (
-            asked.append(worth(*args, **kwargs)) or asked[-1]
-        ),
+        lambda size: asked.append(worth(size)) or asked[-1],
     )
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
     start = rng.normal(size=(3, 2))
 
     def trained(smallest):
-        monkeypatch.setattr(shared_trace, "SMALLEST_COMPILED", smallest)
+        monkeypatch.setattr(backend, "SMALLEST_COMPILED", smallest)
         dense = keras.layers.Dense(2)
         model = bdl.Sequential([keras.Input((3,)), dense])
         dense.set_weights([start, np.zeros(2)])

@@ -16,13 +16,13 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import in_several_workers
 from keras_bdl._data._pipeline_pass import Pass
 from keras_bdl._data._pipeline_pass import pass_over
 from keras_bdl._data._pipeline_pass import repeats
-from keras_bdl._inner_optimizer import inner_optimizer
-from keras_bdl.distribute._keras_fixes import in_several_workers
-from keras_bdl.likelihoods._implied_noise import ignored_class
-from keras_bdl.likelihoods._loss_check import guard_likelihood
+from keras_bdl._keras import inner_optimizer
+from keras_bdl.likelihoods._loss_as_likelihood import guard_likelihood
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
 
 EXAMPLES = "examples"
 

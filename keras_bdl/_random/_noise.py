@@ -14,11 +14,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl._backend import call_shared
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import philox
 from keras_bdl._backend import replica_id
+from keras_bdl._backend import split
 from keras_bdl._backend import words
-from keras_bdl._shared_trace import call_shared
 
 # Streams of `random_bits`.
 TRAINING = 0
@@ -78,8 +79,7 @@ def draw_numbers(bits: Any) -> Any:
 
 def split_numbers(numbers: Any, shapes: list) -> list:
     """Returns one tensor for each shape, from one vector of numbers."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes])
-    parts = ops.split(numbers, ends[:-1].tolist())
+    parts = split(numbers, [math.prod(shape) for shape in shapes])
     return [ops.reshape(e, s) for e, s in zip(parts, shapes, strict=True)]
 
 
@@ -143,7 +143,9 @@ def of_bits(bits: Any) -> Any:
     return ops.cast(odd, "float32") * 2.0**-24
 
 
-def _random_integers(shape, seed, first_block, dtype="int32"):
+def _random_integers(
+    shape: Any, seed: Any, first_block: Any, dtype: Any = "int32"
+) -> Any:
     """Returns integers of a seed of Keras, from a block of the seed on."""
     # The stateless functions of TensorFlow would hash the seed, with 40
     # operations. The default algorithm of XLA takes ten times as long on a CPU.

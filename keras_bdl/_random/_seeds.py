@@ -10,9 +10,9 @@ import tensorflow as tf
 from keras_bdl import _keras
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
+from keras_bdl._backend import in_several_workers
 from keras_bdl._backend import is_tracing
 from keras_bdl._backend import outside_of_trace
-from keras_bdl.distribute._keras_fixes import in_several_workers
 from keras_bdl.distribute._workers import numbers_of_workers
 
 # The key of seeds in the file of an optimizer or objective.

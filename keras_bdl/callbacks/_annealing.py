@@ -1,4 +1,4 @@
-"""The callback `KLAnnealing`, which raises the weight of the KL slowly."""
+"""`KLAnnealing` and `PretrainMeans`: KL and noise in the first epochs."""
 
 from typing import Any
 

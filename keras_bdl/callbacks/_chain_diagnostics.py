@@ -13,7 +13,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import jit
 from keras_bdl._data._dataset_size import guard_loss
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.optimizers._momentum_samplers import MomentumSampler
 from keras_bdl.optimizers._sampler import Sampler
@@ -185,7 +185,6 @@ class ChainDiagnostics(StatefulCallback):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self._virials.assign(state["sums"])
         self._first_step = state["first_step"]
         self.rows = state["rows"]

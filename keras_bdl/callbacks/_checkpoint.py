@@ -200,9 +200,7 @@ class Checkpoint(FitCallback):
         )
         # All checks have passed. From here on the model changes.
         self._restored = state
-        set_training_state(self.model, state["model"], with_metrics=False)
-        set_example_count(self.model, state.get("example_count", {}))
-        self._restore_callbacks()
+        self._restore(with_metrics=False)
         if self.params.get("verbose"):
             print(
                 f"Resuming from {self.path} after epoch {state['epoch']}"
@@ -241,13 +239,7 @@ class Checkpoint(FitCallback):
             if step >= self._restored["step"]:
                 self._skipped.undo()
                 self._set_skipping(False)
-                set_training_state(
-                    self.model, self._restored["model"], with_metrics=True
-                )
-                set_example_count(
-                    self.model, self._restored.get("example_count", {})
-                )
-                self._restore_callbacks()
+                self._restore(with_metrics=True)
                 self._restored = None
                 self._last_saved_step = step
         elif self.unit == "step" and step - self._last_saved_step >= self.every:
@@ -314,6 +306,14 @@ class Checkpoint(FitCallback):
             write_state(self.path, state)
         # Every worker waits until the file is complete.
         wait_for_all(strategy)
+
+    def _restore(self, *, with_metrics: bool) -> None:
+        state = self._restored
+        set_training_state(
+            self.model, state["model"], with_metrics=with_metrics
+        )
+        set_example_count(self.model, state.get("example_count", {}))
+        self._restore_callbacks()
 
     def _restore_callbacks(self) -> None:
         set_callback_states(

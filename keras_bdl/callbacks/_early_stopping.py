@@ -69,7 +69,6 @@ class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
         return plain_attributes(self)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         for name, value in state.items():
             setattr(self, name, value)
 

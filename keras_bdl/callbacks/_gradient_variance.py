@@ -98,7 +98,6 @@ class GradientVariance(StatefulCallback):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         reports = [GradientVarianceReport(**one) for one in state["reports"]]
         self.reports = dict(zip(state["epochs"], reports, strict=True))
 

@@ -15,7 +15,21 @@ _ADVICE = (
 )
 
 
-class SkippedSteps:
+class TrainFunction:
+    """Base of objects that stand in for a model's `train_function`."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+        self._train_function = model.train_function
+        model.train_function = self
+
+    def undo(self) -> None:
+        """Restores the model's own `train_function`."""
+        if self._model.train_function is self:
+            self._model.train_function = self._train_function
+
+
+class SkippedSteps(TrainFunction):
     """Replaces a model's `train_function` to skip steps of a killed run.
 
     The first step of a resumed epoch runs, because Keras builds some objects in
@@ -28,16 +42,10 @@ class SkippedSteps:
     def __init__(
         self, model: keras.Model, unseen_by_epoch: int, steps: bool
     ) -> None:
-        self._model = model
-        self._train_function = model.train_function
+        super().__init__(model)
         self._ahead = unseen_by_epoch
         self._steps = steps
         self._logs = None
-        model.train_function = self
-
-    def undo(self) -> None:
-        """Restores the model's own `train_function`."""
-        self._model.train_function = self._train_function
 
     def __call__(self, iterator: Any) -> Any:
         """Reads the batches of one execution from `iterator`."""
@@ -73,7 +81,7 @@ def checked_steps_per_epoch(params: dict) -> int:
     return params["steps"]
 
 
-class OrderCheck:
+class OrderCheck(TrainFunction):
     """Replaces a model's `train_function`, to look at the data of `fit`.
 
     Keras passes the data to no callback. The first step warns if a new process
@@ -83,17 +91,10 @@ class OrderCheck:
     def __init__(
         self, model: keras.Model, params: dict[str, Any], in_one_pass: bool
     ) -> None:
-        self._model = model
-        self._train_function = model.train_function
+        super().__init__(model)
         self._params = params
         self._in_one_pass = in_one_pass
         self._done = False
-        model.train_function = self
-
-    def undo(self) -> None:
-        """Restores the model's own `train_function`."""
-        if self._model.train_function is self:
-            self._model.train_function = self._train_function
 
     def __call__(self, iterator: Any) -> Any:
         """Checks the data before the first step, and runs the step."""

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 
 from keras_bdl._data._dataset_size import DatasetSize
-from keras_bdl._inner_optimizer import batches_of_step
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import batches_of_step
+from keras_bdl._keras import inner_optimizer
 from keras_bdl._random._seeds import seeded
 from keras_bdl.distribute._workers import numbers_of_workers
 

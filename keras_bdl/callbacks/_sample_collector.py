@@ -12,8 +12,8 @@ from keras_bdl._aliases import Schedule
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._data._dataset_size import guard_loss
-from keras_bdl._inner_optimizer import batches_of_step
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import batches_of_step
+from keras_bdl._keras import inner_optimizer
 from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.callbacks._chain_drift import warn_of_drift
 from keras_bdl.callbacks._sample_store import SampleStore
@@ -203,7 +203,6 @@ class SampleCollector(StatefulCallback):
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raises an error for a state that was written with other settings."""
         ours = [self.every, self.unit, self.start_epoch]
         if state["settings"] != ours:
             raise ValueError(
@@ -214,7 +213,6 @@ class SampleCollector(StatefulCallback):
             )
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self._is_new = False
         self._samples.set_state(state)

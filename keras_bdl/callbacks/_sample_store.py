@@ -100,7 +100,6 @@ class SampleStore:
         return {"samples": list(self._samples), "num_taken": self._num_taken}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self._is_checkpointed = True
         self._on_disk = {}
         self._samples = list(state["samples"])

@@ -12,7 +12,7 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl._inner_optimizer import batches_of_step
+from keras_bdl._keras import batches_of_step
 from keras_bdl.callbacks._stateful_callback import CollectedWeights
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.posteriors._covered_weights import Structure
@@ -130,7 +130,6 @@ class WeightCollector(StatefulCallback):
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raises an error for a state that was written with other settings."""
         for name in self._settings:
             saved = state.get("settings", {}).get(name)
             if saved != getattr(self, name):
@@ -142,7 +141,6 @@ class WeightCollector(StatefulCallback):
                 )
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self.num_collected = state["num_collected"]
         self._epochs_run = state["epochs_run"]
@@ -490,7 +488,6 @@ class SWAG(WeightCollector):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         super().set_state(state)
         squares = state["squares"]
         self._squares = squares and [np.array(s) for s in squares]

@@ -9,7 +9,7 @@ import keras
 from keras_bdl import _keras
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl.layers._variational import variational_layers
 
 

@@ -19,20 +19,20 @@ from keras_bdl._data._dataset_size import POSITIONS
 from keras_bdl._data._dataset_size import count_positions
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram
 from keras_bdl.curvature._rule import in_full_precision
-from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import mean_of_examples
-from keras_bdl.likelihoods._implied_noise import ignored_class
-from keras_bdl.likelihoods._implied_noise import labels_of_value
-from keras_bdl.likelihoods._loss_check import check_reductions
-from keras_bdl.likelihoods._loss_check import labels_as_observations
-from keras_bdl.likelihoods._loss_check import losses_and_outputs
-from keras_bdl.likelihoods._loss_check import one_value_each
-from keras_bdl.likelihoods._loss_check import unguarded
+from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
+from keras_bdl.likelihoods._loss_as_likelihood import labels_as_observations
+from keras_bdl.likelihoods._loss_as_likelihood import labels_of_value
+from keras_bdl.likelihoods._loss_as_likelihood import losses_and_outputs
+from keras_bdl.likelihoods._loss_as_likelihood import one_value_each
+from keras_bdl.likelihoods._loss_as_likelihood import unguarded
 
 _OWNER = "per-example gradients"
 

@@ -23,11 +23,11 @@ from keras_bdl._data._dataset_size import is_masked
 from keras_bdl._random._seeds import sequence
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._captured_pass import Losses
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram
-from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.prediction._linear_pooling import linear_pooling
 from keras_bdl.prediction._stateless_call import traced
 

@@ -233,6 +233,31 @@ class WeightMatrix:
         return a, dz
 
 
+class PinnedWeights(keras.StatelessScope):
+    """Replaces the values of some variables, also inside another scope."""
+
+    def __init__(self, values: Iterable[tuple[Any, Any]]):
+        super().__init__(values, initialize_variables=False)
+
+    def get_current_value(self, variable: Any) -> Any:
+        """Returns the value that Keras uses for a variable."""
+        value = super().get_current_value(variable)
+        if value is None and self.original_scope is not None:
+            value = self.original_scope.get_current_value(variable)
+        return value
+
+    def add_update(self, update: tuple[Any, Any]) -> Any:
+        """Passes an assignment to the outer scope if an outer scope exists."""
+        outer = self.original_scope
+        if outer is None:
+            return super().add_update(update)
+        self.__exit__(None, None, None)
+        try:
+            outer.add_update(update)
+        finally:
+            self.__enter__()
+
+
 def gram(rows: Any) -> Any:
     """Returns the sum over examples and positions of r r^T."""
     rows = ops.reshape(rows, (-1, rows.shape[-1]))

@@ -1,4 +1,4 @@
-"""The function `load`, which loads a data set by its name."""
+"""`load`: the parts of a data set, by its name."""
 
 import dataclasses
 from collections.abc import Callable

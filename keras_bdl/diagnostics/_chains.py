@@ -1,4 +1,4 @@
-"""Weights of several chains, one array for each variable."""
+"""The samples of several chains: their weights and their predictions."""
 
 import collections.abc
 from typing import Any

@@ -24,7 +24,7 @@ from keras_bdl.diagnostics._training_loss import check_loss
 from keras_bdl.diagnostics._training_loss import compiled_loss
 from keras_bdl.diagnostics._training_loss import loss_reference
 from keras_bdl.diagnostics._training_loss import mean_loss
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.layers._variational import variational_layers
 from keras_bdl.posteriors._mc_dropout import seed_generators
 from keras_bdl.prediction._stateless_call import ModelCache

@@ -210,15 +210,15 @@ def distances_of(name: str, values: ArrayLike) -> np.ndarray:
     return array
 
 
-def _origin(model: keras.Model, center: Any, shapes: list) -> Any:
-    if center is None:
-        center = [
+def _origin(model: keras.Model, given: Any, shapes: list) -> Any:
+    if given is None:
+        given = [
             keras.ops.convert_to_numpy(v) for v in model.trainable_variables
         ]
-    if isinstance(center, Posterior):
-        center.check(model)
-        center = center.mean()
-    return as_vector("center", center, shapes)
+    if isinstance(given, Posterior):
+        given.check(model)
+        given = given.mean()
+    return as_vector("center", given, shapes)
 
 
 def _batch_norm(model: keras.Model, data: Any, fraction: Any) -> Any:

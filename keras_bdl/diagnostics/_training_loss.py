@@ -12,10 +12,10 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import Loss
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.layers._variational import sampling_layers
-from keras_bdl.likelihoods._loss_check import check_reductions
-from keras_bdl.likelihoods._loss_check import one_value_each
+from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
+from keras_bdl.likelihoods._loss_as_likelihood import one_value_each
 from keras_bdl.posteriors._covered_weights import check_built
 from keras_bdl.prediction._stateless_call import ModelCache
 from keras_bdl.prediction._stateless_call import check_model

@@ -92,8 +92,12 @@ def eigenpairs(
     The method is the implicitly restarted Lanczos method of ARPACK, which keeps
     its vectors orthogonal. For a matrix with few rows, ARPACK would save no
     products, because it needs at least one for each row. The function then
-    computes the whole matrix and its eigenvectors.
+    computes the whole matrix and its eigenvectors. `which` is `"LM"`, largest
+    magnitude, or `"LA"`, largest. A matrix whose product with a unit vector is
+    at most `negligible` counts as zero.
     """
+    from scipy.sparse import linalg
+
     kept = max(2 * count + 1, _VECTORS)
     if size <= kept:
         columns = [product(unit) for unit in np.eye(size)]
@@ -105,40 +109,22 @@ def eigenpairs(
         # ARPACK cannot start with a zero matrix.
         if np.linalg.norm(product(start[:, 0])) <= negligible:
             return np.zeros(count), start.T
-        values, vectors = _by_arpack(
-            product, start[:, 0], count, which, kept, tolerance, max_restarts
-        )
+        try:
+            values, vectors = linalg.eigsh(
+                linalg.LinearOperator((size, size), product, dtype="float64"),
+                k=count,
+                which=which,
+                ncv=kept,
+                tol=tolerance,
+                maxiter=max_restarts,
+                v0=start[:, 0],
+            )
+        except linalg.ArpackNoConvergence as error:
+            raise RuntimeError(
+                "The eigenvalues did not converge to `tolerance`. Raise "
+                "`tolerance` or `max_restarts`. Received: "
+                f"tolerance={tolerance}, max_restarts={max_restarts}"
+            ) from error
     key = np.abs(values) if which == "LM" else values
     order = np.argsort(-key, kind="stable")[:count]
     return values[order], vectors[:, order].T
-
-
-def _by_arpack(
-    product: Any,
-    start: Any,
-    count: int,
-    which: Any,
-    kept: Any,
-    tolerance: Any,
-    max_restarts: Any,
-) -> Any:
-    from scipy.sparse import linalg
-
-    size = len(start)
-    matrix = linalg.LinearOperator((size, size), product, dtype="float64")
-    try:
-        return linalg.eigsh(
-            matrix,
-            k=count,
-            which=which,
-            ncv=kept,
-            tol=tolerance,
-            maxiter=max_restarts,
-            v0=start,
-        )
-    except linalg.ArpackNoConvergence as error:
-        raise RuntimeError(
-            "The eigenvalues did not converge to `tolerance`. Raise "
-            "`tolerance` or `max_restarts`. "
-            f"Received: tolerance={tolerance}, max_restarts={max_restarts}"
-        ) from error

@@ -2,10 +2,11 @@
 
 import json
 import os
+from typing import Any
 
 import tensorflow as tf
 
-from keras_bdl.distribute._keras_fixes import mend_keras
+from keras_bdl.distribute._workers import mend_keras
 
 _EXAMPLE = (
     '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, '
@@ -65,7 +66,7 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
     )
 
 
-def _found():
+def _found() -> str:
     if _number_of_workers() > 1:
         return "multi_worker"
     if os.environ.get("TPU_NAME"):
@@ -75,7 +76,7 @@ def _found():
     return "mirrored" if several else "default"
 
 
-def _number_of_workers():
+def _number_of_workers() -> int:
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
@@ -97,14 +98,14 @@ def _number_of_workers():
     return len(machines)
 
 
-def _mirrored():
+def _mirrored() -> tf.distribute.Strategy:
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
     cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
     return tf.distribute.MirroredStrategy(cpus)
 
 
-def _multi_worker():
+def _multi_worker() -> tf.distribute.Strategy:
     if _number_of_workers() == 0:
         raise ValueError(
             '`strategy("multi_worker")` needs the environment variable '
@@ -138,14 +139,14 @@ def _multi_worker():
         ) from error
 
 
-def _machines(resolver):
+def _machines(resolver: Any) -> tuple[str, list[str]]:
     """Returns the addresses of this machine and of the others."""
     cluster = resolver.cluster_spec().as_dict()
     own = cluster[resolver.task_type][resolver.task_id]
     return own, [a for job in cluster.values() for a in job if a != own]
 
 
-def _tpu(name):
+def _tpu(name: str) -> tf.distribute.Strategy:
     # TensorFlow calls the TPU of this machine "local".
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)

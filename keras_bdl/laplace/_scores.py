@@ -15,8 +15,8 @@ from keras_bdl._data._checked_inputs import SUM_TOLERANCE
 from keras_bdl._random._noise import fold_in
 from keras_bdl._random._noise import normal
 from keras_bdl._random._noise import uniform
-from keras_bdl.likelihoods._implied_noise import NO_LIKELIHOOD
-from keras_bdl.likelihoods._implied_noise import loss_function
+from keras_bdl.likelihoods._loss_as_likelihood import NO_LIKELIHOOD
+from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._outputs import per_output
 

@@ -28,7 +28,7 @@ from keras_bdl.layers._computed_weights import ComputedWeights
 from keras_bdl.layers._weight_draw import WeightPosterior
 from keras_bdl.layers._weight_priors import WeightPriors
 from keras_bdl.layers._weight_priors import as_prior
-from keras_bdl.likelihoods._loss_check import guard_likelihood
+from keras_bdl.likelihoods._loss_as_likelihood import guard_likelihood
 from keras_bdl.priors import Normal
 
 

@@ -14,8 +14,8 @@ from keras_bdl.layers._options import Size
 from keras_bdl.layers._options import WeightNormConvolution
 from keras_bdl.layers._options import WeightNormOptions
 from keras_bdl.priors import GroupLaplace
-from keras_bdl.priors._groups import group_length
-from keras_bdl.priors._groups import squared_norms
+from keras_bdl.priors._vectors import group_length
+from keras_bdl.priors._vectors import squared_norms
 
 
 class WeightNorm(ComputedWeights):

@@ -14,7 +14,7 @@ from keras_bdl.curvature._rules._dense import outer_moments
 from keras_bdl.curvature._rules._dense import outer_products
 from keras_bdl.layers._weight_norm import WeightNormConv2D
 from keras_bdl.layers._weight_norm import WeightNormDense
-from keras_bdl.priors._groups import squared_norms
+from keras_bdl.priors._vectors import squared_norms
 
 
 class WeightNormRule:

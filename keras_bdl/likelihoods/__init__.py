@@ -5,7 +5,7 @@ predictions, but is not for training.
 """
 
 from keras_bdl.likelihoods._gaussian import Gaussian
-from keras_bdl.likelihoods._noise_stddev import LearnedStddev
-from keras_bdl.likelihoods._noise_stddev import mean_and_stddev
+from keras_bdl.likelihoods._gaussian import LearnedStddev
+from keras_bdl.likelihoods._gaussian import mean_and_stddev
 
 __all__ = ["Gaussian", "LearnedStddev", "mean_and_stddev"]

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from keras_bdl._arguments import check_number
-from keras_bdl.likelihoods._targets import aligned_targets
-from keras_bdl.likelihoods._targets import split_moments
+from keras_bdl.likelihoods._gaussian import aligned_targets
+from keras_bdl.likelihoods._gaussian import split_moments
 
 
 class GaussianMetric(keras.metrics.Mean):

@@ -5,10 +5,7 @@
 `keras_bdl.applications` has ready-made networks.
 """
 
-from keras_bdl.models import _cloning
 from keras_bdl.models._model import Model
-from keras_bdl.models._sequential import Sequential
+from keras_bdl.models._model import Sequential
 
 __all__ = ["Model", "Sequential"]
-
-_cloning.mend_clone_model()

@@ -1,4 +1,7 @@
-"""The count of the examples that training steps use, while they run."""
+"""The count of the examples that training steps use, while they run.
+
+Before `fit`, N of some data is an estimate: the last batches may be smaller.
+"""
 
 import dataclasses
 import warnings
@@ -8,13 +11,13 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
+from keras_bdl._backend import outside_of_trace
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import ExampleCount
 from keras_bdl._data._dataset_size import tell_dataset_size
-from keras_bdl.distribute._variable_copies import variable_copies
+from keras_bdl.distribute._replicas import variable_copies
 from keras_bdl.distribute._workers import first_replica
 from keras_bdl.distribute._workers import numbers_of_workers
 
@@ -22,18 +25,14 @@ from keras_bdl.distribute._workers import numbers_of_workers
 class ExampleCounter:
     """Counts examples in the training step, and sets N after the first pass.
 
-    Before `fit`, N of some data is an estimate: the last batches may be
-    smaller. The training step adds the sizes of its batches to a variable. At
-    the end of the first pass over the data, N becomes the exact number. The
-    step is not traced again, because N is a variable, too.
-
-    Args:
-        model: A compiled `keras_bdl.Model`.
+    The training step adds the sizes of its batches to a variable. At the end of
+    the first pass over the data, N becomes the exact number. The step is not
+    traced again, because N is a variable, too.
     """
 
     def __init__(self, model: keras.Model):
         self._strategy = model.distribute_strategy
-        with tf.init_scope(), self._strategy.scope():
+        with outside_of_trace(), self._strategy.scope():
             # Keras does not track variables of this plain object, so the
             # variable does not become a weight of the model.
             self._seen = keras.Variable(
@@ -49,19 +48,12 @@ class ExampleCounter:
         self._estimate: ExampleCount | None = None
         self._examples = 0  # the number that N is set to
         self._of_fit: Any = None
+        self._warned_of_endless_data = False
         self._last: tuple | None = None  # data, estimate and exact number
 
     def add(self, data: Any) -> None:
-        """Adds a batch, within the training step and on each replica.
-
-        Args:
-            data: The batch of this replica.
-        """
-        arrays = [
-            one
-            for one in keras.tree.flatten(data)
-            if tf.TensorShape(getattr(one, "shape", ())).rank
-        ]
+        """Adds a batch, within the training step and on each replica."""
+        arrays = [one for one in keras.tree.flatten(data) if _rank(one)]
         if not arrays:  # an own training step may read any data
             return
         size = ops.shape(arrays[0])[0]
@@ -74,14 +66,7 @@ class ExampleCounter:
         count: ExampleCount | None,
         fit_arguments: dict[str, Any],
     ) -> None:
-        """Sets N before a training.
-
-        Args:
-            model: The model.
-            sizes: The `DatasetSize` of every owner.
-            count: The number of examples, or `None` if it is unknown.
-            fit_arguments: All arguments of `fit`, by name.
-        """
+        """Sets N before a training, for the `DatasetSize` of every owner."""
         x = fit_arguments["x"]
         start = count
         if count is not None and not count.exact and self._last is not None:
@@ -101,7 +86,7 @@ class ExampleCounter:
             self._set(0, 0)
         tell_dataset_size(model, sizes, start, x)
         if self._estimate is not None and counted:
-            _warn_of_estimate(model, self._estimate)
+            self._warn_of_estimate(self._estimate)
 
     def end_epoch(self) -> None:
         """Sets N to the exact number if the first pass over the data ended."""
@@ -115,14 +100,33 @@ class ExampleCounter:
             self._counting = False
             examples = estimate.corrected(seen, steps)
             self._last = weakref.ref(x), estimate.examples, examples
-            self._set_exact(examples)
+            guess = estimate.endless or estimate.repeated
+            self._set_exact(examples, guess)
         elif steps_per_epoch is None:
             self._set(0, 0)  # Keras begins the pass again
 
-    def _set_exact(self, examples):
+    def _warn_of_estimate(self, count: ExampleCount) -> None:
+        if count.endless and not self._warned_of_endless_data:
+            self._warned_of_endless_data = True
+            warnings.warn(
+                "The data has no end, so the size of the training set is taken "
+                "to be batch size x `steps_per_epoch`. Give `dataset_size` if "
+                "an epoch is not one pass over the training set. "
+                f"Received: data of {count.examples} examples per epoch",
+                stacklevel=4,
+            )
+        elif count.repeated and not count.endless:
+            warnings.warn(
+                "The data repeat examples, and N should be the number of "
+                "different examples, which `fit` cannot find in this pipeline. "
+                "Leave out `.repeat()`, or give `dataset_size`. "
+                f"Received: data of {count.examples} examples per pass",
+                stacklevel=4,
+            )
+
+    def _set_exact(self, examples: int, guess: bool) -> None:
         model, sizes, x, _ = self._of_fit
         before, self._examples = self._examples, examples
-        guess = self._estimate.endless or self._estimate.repeated
         exact = ExampleCount(examples, exact=not guess)
         tell_dataset_size(model, sizes, exact, x)
         if before != examples and any(size.given is None for size in sizes):
@@ -154,11 +158,7 @@ class ExampleCounter:
         }
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Continues a count, if the data have the same estimate as then.
-
-        Args:
-            state: The result of `get_state`, maybe of another process.
-        """
+        """Continues a count, if the data have the same estimate as then."""
         estimate = self._estimate
         if estimate is None or state.get("estimate") != estimate.examples:
             return
@@ -171,14 +171,14 @@ class ExampleCounter:
         if not self._counting:
             self._last = weakref.ref(x), estimate.examples, self._examples
 
-    def _totals(self):
+    def _totals(self) -> tuple[int, int]:
         """Returns the numbers of examples and of steps of all replicas."""
         copies = [copy.numpy() for copy in variable_copies(self._seen)]
         ours = np.sum(copies, axis=0).tolist()
         seen, steps = np.sum(numbers_of_workers(self._strategy, ours), axis=0)
         return int(seen), int(steps) // self._strategy.num_replicas_in_sync
 
-    def _set(self, seen, steps):
+    def _set(self, seen: int, steps: int) -> None:
         replicas = self._strategy.num_replicas_in_sync
         value = [seen, steps * replicas]
         for index, copy in enumerate(variable_copies(self._seen)):
@@ -195,19 +195,12 @@ class CountedEpochs(keras.callbacks.Callback):
     # Keras may run the hooks of steps asynchronously: there are none.
     async_safe = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Sets N if the first pass over the data has ended."""
         self.model.example_counter.end_epoch()
 
 
-def _warn_of_estimate(model, count):
-    if count.endless:
-        model.warn_of_endless_data(count.examples)
-    elif count.repeated:
-        warnings.warn(
-            "The data repeat examples, and N should be the number of different "
-            "examples, which `fit` cannot find in this pipeline. Leave out "
-            "`.repeat()`, or give `dataset_size`. "
-            f"Received: data of {count.examples} examples per pass",
-            stacklevel=4,
-        )
+def _rank(one: Any) -> int | None:
+    """Returns the number of axes; `None` if unknown."""
+    shape = getattr(one, "shape", ())
+    return shape.rank if hasattr(shape, "rank") else len(shape)

@@ -2,25 +2,22 @@
 
 import contextlib
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl.layers._variational import variational_layers
 from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._outputs import per_output
 
 
-def likelihoods_of(model, outputs):
-    """Returns the `Likelihood` of each flat output, `None` if unknown.
-
-    Args:
-        model: A compiled model.
-        outputs: The nested outputs of the model.
-    """
+def likelihoods_of(model: keras.Model, outputs: Any) -> list[Likelihood | None]:
+    """Returns the `Likelihood` of each flat output, `None` if unknown."""
     names = getattr(model, "output_names", None)
     losses = per_output("loss", model.loss, outputs, names=names)
     return [
@@ -28,16 +25,14 @@ def likelihoods_of(model, outputs):
     ]
 
 
-def average_draws(draws, likelihoods):
+def average_draws(
+    draws: Sequence[Any], likelihoods: Sequence[Likelihood | None]
+) -> Any:
     """Returns the average of samples, in the structure of one sample.
 
     For a classifier, the function averages probabilities, and returns logits if
     the model returns logits. For other models, it averages the outputs. An
     average has the mask of the first sample, so that padding does not count.
-
-    Args:
-        draws: The nested outputs of each sample.
-        likelihoods: The `Likelihood` of each flat output, or `None`.
     """
     flat = [keras.tree.flatten(draw) for draw in draws]
     averages = [
@@ -53,7 +48,7 @@ def average_draws(draws, likelihoods):
     return keras.tree.pack_sequence_as(draws[0], averages)
 
 
-def _average(outputs, likelihood):
+def _average(outputs: Any, likelihood: Likelihood | None) -> Any:
     if likelihood is None or not likelihood.from_logits:
         return ops.mean(outputs, axis=0)
     if likelihood.task == "binary":
@@ -63,32 +58,23 @@ def _average(outputs, likelihood):
     return _log_mean(ops.log_softmax(outputs, axis=-1))
 
 
-def _log_mean(log_values):
+def _log_mean(log_values: Any) -> Any:
     return ops.logsumexp(log_values, axis=0) - math.log(log_values.shape[0])
 
 
-class LayerwiseDraws:
+class _LayerwiseDraws:
     """Evaluates and predicts with samples of all variational layers.
 
     The class follows the protocol `DrawsFunctions`. A sample is one function,
     the same for every batch and replica, with any `estimator` in training.
     Outside of the graph, `keras_bdl.predict` with
     `keras_bdl.posteriors.Layerwise` does the same.
-
-    Args:
-        layers: The variational layers.
     """
 
-    def __init__(self, layers):
+    def __init__(self, layers: Sequence[Any]):
         self._drawn_layers = layers
 
-    @classmethod
-    def of(cls, model):
-        """Returns the samples of a model, or `None` without such layers."""
-        layers = [one for one in variational_layers(model) if one.built]
-        return cls(layers) if layers else None
-
-    def call_with_draw(self, model, x, draw):
+    def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
         """Returns `model(x, training=False)` for one sample."""
         with contextlib.ExitStack() as stack:
             for layer in self._drawn_layers:
@@ -96,15 +82,12 @@ class LayerwiseDraws:
             return _keras.call_with_training(model, x, training=False)
 
 
-def call_with_draws(model, methods, x):
-    """Returns the outputs for each of `model.samples` posterior samples.
-
-    Args:
-        model: A `keras_bdl.Model`.
-        methods: The objective and the optimizer, if the model has them.
-        x: A batch of inputs.
-    """
-    for method in [*methods, LayerwiseDraws.of(model)]:
+def call_with_draws(model: Any, methods: Sequence[Any], x: Any) -> list[Any]:
+    """Returns the outputs for each of `model.samples` posterior samples."""
+    layers = [one for one in variational_layers(model) if one.built]
+    if layers:
+        methods = [*methods, _LayerwiseDraws(layers)]
+    for method in methods:
         if isinstance(method, DrawsFunctions):
             return [
                 method.call_with_draw(model, x, draw)

@@ -9,10 +9,9 @@ import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
-from keras_bdl._inner_optimizer import inner_optimizer
-from keras_bdl.distribute._keras_fixes import in_several_workers
+from keras_bdl._keras import inner_optimizer
 from keras_bdl.distribute._workers import numbers_of_workers
-from keras_bdl.likelihoods._loss_check import check_reductions
+from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
 
 _KNOWN = (
     tf.distribute.MirroredStrategy,
@@ -23,11 +22,7 @@ _KNOWN = (
 
 
 def check_scope(model: keras.Model) -> None:
-    """Raises an error if a model was made under another strategy.
-
-    Args:
-        model: A model that is about to be compiled.
-    """
+    """Raises an error if a model was made under another strategy."""
     strategy = _keras.strategy_of_model(model)
     current = tf.distribute.get_strategy()
     if tf.distribute.has_strategy() and current is not strategy:
@@ -41,13 +36,7 @@ def check_scope(model: keras.Model) -> None:
 def check_strategy(
     model: keras.Model, objective: Any, sample_replicas: int
 ) -> None:
-    """Raises an error if a model cannot train under its strategy.
-
-    Args:
-        model: A model that was just compiled.
-        objective: Argument of `keras_bdl.Model.compile`.
-        sample_replicas: Argument of `keras_bdl.Model.compile`.
-    """
+    """Raises an error if a compiled model cannot train under its strategy."""
     strategy = model.distribute_strategy
     if _keras.strategy_of_model(model) and not isinstance(strategy, _KNOWN):
         raise ValueError(
@@ -72,18 +61,10 @@ def check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
 
     Each worker takes a part of the shuffled data. The parts make up one epoch
     only if all workers shuffle in the same way.
-
-    Args:
-        model: A model that is about to be trained.
-        fit_arguments: All arguments of `fit`, by name.
     """
     strategy = model.distribute_strategy
     is_data_set = isinstance(fit_arguments["x"], tf.data.Dataset)
-    if (
-        not in_several_workers(strategy)
-        or is_data_set
-        or not fit_arguments["shuffle"]
-    ):
+    if is_data_set or not fit_arguments["shuffle"]:
         return
     seed = _keras.given_seed()
     found = numbers_of_workers(strategy, [-1 if seed is None else seed])
@@ -97,7 +78,7 @@ def check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
         )
 
 
-def _check_optimizer(model, strategy):
+def _check_optimizer(model: Any, strategy: Any) -> None:
     optimizer = inner_optimizer(model)
     made_under = _keras.strategy_of_optimizer(optimizer, strategy)
     if strategy.num_replicas_in_sync > 1 and made_under is not strategy:
@@ -108,7 +89,7 @@ def _check_optimizer(model, strategy):
         )
 
 
-def _check_variables(variables, strategy):
+def _check_variables(variables: list, strategy: Any) -> None:
     alone = [
         v.path
         for v in variables
@@ -123,7 +104,7 @@ def _check_variables(variables, strategy):
         )
 
 
-def _check_branches(model, strategy):
+def _check_branches(model: Any, strategy: Any) -> None:
     """Raises an error if a branch of the graph would synchronize replicas."""
     optimizer = inner_optimizer(model)
     names = "gradient_accumulation_steps", "ema_overwrite_frequency"
@@ -142,7 +123,7 @@ def _check_branches(model, strategy):
         )
 
 
-def _check_copies(replicas, copies):
+def _check_copies(replicas: int, copies: int) -> None:
     if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
         raise ValueError(
             "`sample_replicas` must be an integer of at least 1. "
@@ -157,7 +138,7 @@ def _check_copies(replicas, copies):
         )
 
 
-def _check_compilation(model, strategy):
+def _check_compilation(model: Any, strategy: Any) -> None:
     """Raises an error that names the argument, unlike that of TensorFlow."""
     devices = strategy.extended.worker_devices
     on_cpus = any("device:CPU" in device for device in devices)
@@ -177,7 +158,7 @@ def _check_compilation(model, strategy):
         )
 
 
-def _name(strategy):
+def _name(strategy: Any) -> str:
     if isinstance(strategy, tf.distribute.Strategy):
         replicas = strategy.num_replicas_in_sync
         if replicas > 1:

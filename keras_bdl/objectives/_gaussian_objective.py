@@ -24,10 +24,10 @@ from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import random_bits
 from keras_bdl._random._noise import split_numbers
 from keras_bdl._random._seeds import NoiseSeed
-from keras_bdl.curvature._weight_scope import WeightScope
-from keras_bdl.curvature._weight_scope import current_values
+from keras_bdl.curvature._capture import WeightScope
+from keras_bdl.curvature._capture import current_values
 from keras_bdl.distributions import MeanField
-from keras_bdl.models._build import variables_to_build
+from keras_bdl.models._trainer import variables_to_build
 from keras_bdl.objectives._objective import Objective
 from keras_bdl.objectives._objective import Outcome
 from keras_bdl.posteriors import Gaussian

@@ -5,14 +5,15 @@ Both kinds of optimizers train the weights of an ordinary Keras model.
 """
 
 from keras_bdl.optimizers._ivon import IVON
-from keras_bdl.optimizers._kfac import KFAC
 from keras_bdl.optimizers._momentum_samplers import ATMC
 from keras_bdl.optimizers._momentum_samplers import SGHMC
 from keras_bdl.optimizers._momentum_samplers import SGNHT
+from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
+from keras_bdl.optimizers._noisy_kfac import KFAC
 from keras_bdl.optimizers._noisy_kfac import NoisyKFAC
-from keras_bdl.optimizers._ogn import OGN
 from keras_bdl.optimizers._sampler import SamplerOptions
 from keras_bdl.optimizers._sgld import SGLD
+from keras_bdl.optimizers._vogn import OGN
 from keras_bdl.optimizers._vogn import VOGN
 
 __all__ = [
@@ -23,7 +24,8 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
-    "SamplerOptions",
     "VOGN",
+    "NaturalGradientOptions",
     "NoisyKFAC",
+    "SamplerOptions",
 ]

@@ -10,21 +10,13 @@ from keras_bdl import _keras
 
 
 class Accumulator:
-    """Sums of tensors over batches, in variables of an optimizer.
+    """Sums of the statistics of several batches, in variables of an optimizer.
 
-    Args:
-        optimizer: The optimizer that owns the variables.
-        shapes: For each variable of the model, the shapes of its tensors.
-        dtype: The dtype of the sums.
-        steps: Number of batches for one step.
+    `shapes` holds, for each variable of the model, the shapes of its tensors.
     """
 
     def __init__(
-        self,
-        optimizer: keras.Optimizer,
-        shapes: list[list],
-        dtype: str,
-        steps: int,
+        self, optimizer: Any, shapes: list[list], dtype: str, steps: int
     ):
         self._optimizer = optimizer
         self._steps = steps
@@ -51,13 +43,10 @@ class Accumulator:
         variables: list,
         step: Callable[[list, list], Any],
     ) -> None:
-        """Adds the tensors of a batch, and makes a step after the last batch.
+        """Adds the tensors of a batch; after the last batch, makes a step.
 
-        Args:
-            found: A tuple of tensors for each variable.
-            variables: Variables of the model.
-            step: Function of the averages, in the form of `found`, and of
-                `variables`. It is called after every `steps` batches.
+        `found` is a tuple of tensors for each variable. `step` gets the
+        averages over the batches in the same form, and the variables.
         """
         sums = [
             self._sums[_keras.variable_index(self._optimizer, v)][: len(new)]
@@ -69,7 +58,7 @@ class Accumulator:
         ]
         batch = ops.add(self.batches, 1)
 
-        def last():
+        def last() -> None:
             means = [
                 tuple((t + v) / self._steps for t, v in of_variable)
                 for of_variable in pairs
@@ -78,7 +67,7 @@ class Accumulator:
             for v in keras.tree.flatten(sums):
                 v.assign(ops.zeros(v.shape, v.dtype))
 
-        def not_last():
+        def not_last() -> None:
             for of_variable in pairs:
                 for t, v in of_variable:
                     v.assign_add(t)

@@ -1,17 +1,20 @@
 """Improved variational online Newton."""
 
 from typing import Any
+from typing import Unpack
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
-from keras_bdl._shared_trace import call_shared
-from keras_bdl.curvature._weight_scope import WeightScope
+from keras_bdl._backend import call_shared
+from keras_bdl._backend import grad
+from keras_bdl._backend import tensor_of
+from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
+from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -54,6 +57,8 @@ class IVON(NaturalGradient):
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.1`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
         beta_2: Decay of the curvature. A single estimate of the curvature is
             nearly all noise, so the average needs a long memory. Defaults to
             `0.99999`.
@@ -62,6 +67,7 @@ class IVON(NaturalGradient):
             `min(500 / N, 2)` if that is larger.
         clip_radius: Largest absolute value of the clipped term in (5).
             Defaults to `None`: no limit.
+        **options: Those of `keras_bdl.optimizers.NaturalGradientOptions`.
 
     Example:
 
@@ -81,52 +87,56 @@ class IVON(NaturalGradient):
     def __init__(
         self,
         learning_rate: FloatOrSchedule = 0.1,
-        *args,
+        dataset_size: int | None = None,
+        *,
         beta_2: float = 0.99999,
         initial_curvature: float | None = None,
         clip_radius: float | None = None,
-        **kwargs,
+        **options: Unpack[NaturalGradientOptions],
     ):
         if initial_curvature is not None:
             check_number("initial_curvature", initial_curvature, above=0.0)
         super().__init__(
             learning_rate,
-            *args,
+            dataset_size,
             beta_2=beta_2,
             initial_curvature=initial_curvature,
-            **kwargs,
+            **options,
         )
         if clip_radius is not None:
             check_number("clip_radius", clip_radius, above=0.0)
         self.clip_radius = clip_radius
 
-    def look(
+    def batch_statistics(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
     ) -> tuple:
-        """Returns the loss, the outputs and g of each variable.
+        """Returns loss, outputs, and g and `g eps / sigma` of each variable.
 
-        For a variable with noise, the tuple holds g and `g eps / sigma`.
+        An excluded variable has g alone.
         """
         x, y, sample_weight = data
         values, scores = draw
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            with WeightScope(model.trainable_variables, values):
+
+        def scaled_loss(*values: Any) -> Any:
+            with WeightScope(model.trainable_variables, list(values)):
                 y_pred = _keras.call_with_training(model, x, training=True)
                 loss = _keras.compute_loss(
                     model, x, y, y_pred, sample_weight, training=True
                 )
-            target = loss if loss_scale is None else loss * loss_scale
-        gradients = tape.gradient(target, values, unconnected_gradients="zero")
+            scaled = loss if loss_scale is None else loss * loss_scale
+            return scaled, (loss, y_pred)
+
+        gradients, (loss, y_pred) = grad(scaled_loss, values, has_aux=True)
         found = []
         for g, score in zip(gradients, scores, strict=True):
-            g = tf.convert_to_tensor(g)
             if loss_scale is not None:
                 g = g / ops.cast(loss_scale, g.dtype)
             found.append((g,) if score is None else (g, g * score))
         return loss, y_pred, found
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Any, variable: Any, learning_rate: Any
+    ) -> None:
         """Moves one variable by (3) to (5)."""
         index = _keras.variable_index(self, variable)
         g, estimate, curvature = gradient[0], None, None
@@ -144,7 +154,15 @@ class IVON(NaturalGradient):
             self.assign(curvature, h)
         self.assign(variable, mu)
 
-    def _new_state(self, g, estimate, momentum, curvature, mu, learning_rate):
+    def _new_state(
+        self,
+        g: Any,
+        estimate: Any,
+        momentum: Any,
+        curvature: Any,
+        mu: Any,
+        learning_rate: Any,
+    ) -> Any:
         """Returns m, h and mu; h is `None` for an excluded variable."""
         time = ops.cast(self.iterations + 1, g.dtype)
         bias = 1.0 - ops.power(ops.cast(self.beta_1, g.dtype), time)
@@ -152,7 +170,7 @@ class IVON(NaturalGradient):
         if curvature is None:
             return m, None, mu - ops.cast(learning_rate, g.dtype) / bias * m
         prior = self.prior_term(excluded=False, dtype=g.dtype)
-        h = tf.convert_to_tensor(curvature)
+        h = tensor_of(curvature)
         change = (1.0 - self.beta_2) * (ops.cast(estimate, h.dtype) - h)
         h = h + change + ops.square(change) / (2.0 * (h + prior))  # (3)
         direction = (m / bias + prior * mu) / (h + prior)
@@ -161,9 +179,6 @@ class IVON(NaturalGradient):
         mu = mu - self.step_size(learning_rate, prior) * direction  # (5)
         return m, h, mu
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns every constructor argument."""
-        return {
-            **super().get_config(),
-            "clip_radius": self.clip_radius,
-        }
+        return {**super().get_config(), "clip_radius": self.clip_radius}

@@ -1,6 +1,7 @@
 """Masses of a sampler, one per variable, estimated from the gradients."""
 
 import math
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -31,19 +32,17 @@ class LayerMasses:
     A chain whose masses depend on its own past is no Markov chain. Therefore
     each new estimate has a smaller weight, `2 / (k + 1)` for the k-th. This
     average forgets the start and converges: in the limit, samples follow the
-    target. To make samples exact after the burn-in, set `end_step` to the end
-    of the burn-in.
-
-    Args:
-        optimizer: The sampler, which owns the variables made here.
-        variables: The variables that the sampler moves.
-        every: Number of steps between two estimates.
-        end_step: First step, counted from 0, that no longer changes the
-            masses, or `None`.
+    target. To make samples exact after the burn-in, set `end_step`, the first
+    step that no longer changes the masses, to the end of the burn-in.
     """
 
     def __init__(
-        self, optimizer, variables, *, every: int, end_step: int | None
+        self,
+        optimizer: Any,
+        variables: list,
+        *,
+        every: int,
+        end_step: int | None,
     ):
         self._optimizer = optimizer
         self._every = every
@@ -66,7 +65,7 @@ class LayerMasses:
             for name in ("mass_factors", "former_mass_factors")
         )
 
-    def update(self):
+    def update(self) -> None:
         """Sets new masses every `every` steps; called after each step."""
         steps = self._optimizer.iterations
         due = self._starts_window(steps)
@@ -79,7 +78,7 @@ class LayerMasses:
         new = ops.power(factors, 1.0 - weight) * self._estimate() ** weight
         self._factors.assign(ops.where(due, new, factors))
 
-    def observe(self, index: int, gradient):
+    def observe(self, index: int, gradient: Any) -> None:
         """Adds the gradient of U for one variable to the estimate."""
         square = ops.mean(ops.square(gradient))
         starts = self._starts_window(self._optimizer.iterations)
@@ -89,18 +88,18 @@ class LayerMasses:
             ops.where(starts, square, before + square),
         )
 
-    def factor(self, index: int):
+    def factor(self, index: int) -> Any:
         """Returns `f_v`."""
         return ops.cast(self._factors, "float32")[index]
 
-    def growth(self, index: int):
+    def growth(self, index: int) -> Any:
         """Returns `f_v_new / f_v_old`, which is 1 in most steps."""
         return self.factor(index) / self._former_factors[index]
 
-    def _starts_window(self, steps):
+    def _starts_window(self, steps: Any) -> Any:
         return ops.equal(ops.mod(steps, self._every), 0)
 
-    def _estimate(self):
+    def _estimate(self) -> Any:
         """Returns the mass factors f_v of (1)."""
         squares = ops.stack([ops.cast(s, "float32") for s in self._squares])
         moved = squares > 0

@@ -16,8 +16,8 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import call_shared
 from keras_bdl._random._noise import normal_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.optimizers._layer_masses import LayerMasses
 from keras_bdl.optimizers._sampler import Sampler
 from keras_bdl.optimizers._sampler import SamplerOptions
@@ -193,8 +193,14 @@ class MomentumSampler(Sampler):
             self.assign(self._thermostats[index], thermostat)
 
     def _new_state(
-        self, momentum, thermostat, gradient, bits, learning_rate, mass_factor
-    ):
+        self,
+        momentum: Any,
+        thermostat: Any,
+        gradient: Any,
+        bits: Any,
+        learning_rate: Any,
+        mass_factor: Any,
+    ) -> Any:
         """Returns the new momentum, the move of a variable, the thermostat."""
         mass, limit = self._mass_and_limit(mass_factor)
         step = ops.cast(learning_rate, "float32")
@@ -224,10 +230,10 @@ class MomentumSampler(Sampler):
         return self._friction_rate
 
     @property
-    def _friction_rate(self):
+    def _friction_rate(self) -> Any:
         return -math.log(self.friction) / self.initial_learning_rate  # (5)
 
-    def _mass_and_limit(self, mass_factor):
+    def _mass_and_limit(self, mass_factor: Any) -> Any:
         """Returns m and c of (5), with the mass factor of a variable."""
         speed = self._speed()
         mass = (self.initial_learning_rate / speed) ** 2
@@ -243,13 +249,13 @@ class MomentumSampler(Sampler):
             limit = limit / ops.sqrt(mass_factor)
         return mass, limit
 
-    def _speed(self):
+    def _speed(self) -> Any:
         """Returns the average speed, a tensor if it depends on N."""
         if self.average_speed is not None:
             return self.average_speed
         return AVERAGE_SPEED / ops.sqrt(self.dataset_size.value())
 
-    def _momentum(self, index):
+    def _momentum(self, index: Any) -> Any:
         """Returns a momentum, rescaled if the mass has changed."""
         momentum = ops.cast(self._momenta[index], "float32")
         if self._masses is not None:
@@ -294,7 +300,7 @@ class MomentumSampler(Sampler):
         }
 
 
-def _initial_value(learning_rate):
+def _initial_value(learning_rate: Any) -> Any:
     if isinstance(
         learning_rate, keras.optimizers.schedules.LearningRateSchedule
     ):

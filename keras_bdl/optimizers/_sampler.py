@@ -13,18 +13,14 @@ from keras_bdl import priors
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_count
-from keras_bdl._arguments import check_learning_rate
 from keras_bdl._arguments import check_number
-from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import guard_loss_of_step
 from keras_bdl._random._noise import sampler_bits
-from keras_bdl._random._seeds import NoiseSeed
-from keras_bdl.optimizers._keras_options import NoOptions
-from keras_bdl.optimizers._keras_options import drop_options
-from keras_bdl.optimizers._keras_options import refuse_options
 from keras_bdl.optimizers._sampler_prior import is_default
 from keras_bdl.optimizers._sampler_prior import log_prior_gradient
 from keras_bdl.optimizers._sampler_prior import prior_of
+from keras_bdl.optimizers._target import NoOptions
+from keras_bdl.optimizers._target import PosteriorOptimizer
 
 
 class SamplerOptions(TypedDict, total=False):
@@ -61,7 +57,7 @@ class SamplerOptions(TypedDict, total=False):
     name: str | None
 
 
-class Sampler(NoiseSeed, keras.optimizers.Optimizer):
+class Sampler(PosteriorOptimizer):
     """Base of the optimizers whose iterates are samples of a posterior.
 
     Let `loss` be the mean negative log-likelihood of the examples, plus
@@ -74,6 +70,7 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
     example is their product, so `fit` counts each label as an observation.
     """
 
+    advice = "; write weight decay as a `prior`"
     virials: Any = None  # updated by each step if `ChainDiagnostics` sets it
 
     def __init__(
@@ -89,8 +86,6 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
         name: str | None = None,
         **options: Unpack[NoOptions],
     ):
-        refuse_options(self, options, "; write weight decay as a `prior`")
-        check_learning_rate(learning_rate)
         if gradient_accumulation_steps is not None:
             check_count(
                 "gradient_accumulation_steps",
@@ -100,15 +95,15 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
         if not callable(temperature):
             check_number("temperature", temperature, at_least=0.0)
         super().__init__(
-            learning_rate=learning_rate,
+            learning_rate,
+            dataset_size,
+            temperature=temperature,
+            seed=seed,
             gradient_accumulation_steps=gradient_accumulation_steps,
             loss_scale_factor=loss_scale_factor,
             name=name,
             **options,
         )
-        self.choose_seed(seed)
-        self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
-        self.temperature = temperature
         given: Any = prior
         self.prior = given if is_default(given) else priors.get(given)
 
@@ -140,7 +135,7 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
         guard_loss_of_step(self.dataset_size)
         super().apply(grads, trainable_variables)
 
-    def _refuse(self, rule, variables):
+    def _refuse(self, rule: Any, variables: Any) -> None:
         if variables:
             # Variables of TensorFlow have only a name.
             paths = [getattr(v, "path", v.name) for v in variables]
@@ -186,12 +181,6 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
         """The sampled variables, in the order of the optimizer."""
         return list(_keras.optimized_variables(self))
 
-    def temperature_now(self) -> Any:
-        """Returns the temperature T at this iteration."""
-        if callable(self.temperature):
-            return ops.cast(self.temperature(self.iterations), "float32")
-        return self.temperature
-
     def get_config(self) -> dict:
         """Returns every constructor argument."""
         given = self.prior is not None and not is_default(self.prior)
@@ -202,22 +191,7 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
                 "save the weights alone with `model.save_weights`. "
                 f"Received: prior={self.prior!r}"
             )
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **drop_options(super().get_config()),
-            "dataset_size": self.dataset_size.given,
-            "temperature": serialize(self.temperature),
-            "prior": serialize(self.prior) if given else self.prior,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict, custom_objects: Any = None) -> "Sampler":
-        """Returns the sampler that `get_config` described."""
-        config = dict(config)
-        for name in ("temperature", "prior"):
-            if isinstance(config.get(name), dict):
-                config[name] = keras.saving.deserialize_keras_object(
-                    config[name], custom_objects=custom_objects
-                )
-        return super().from_config(config, custom_objects=custom_objects)
+        prior = self.prior
+        if given:
+            prior = keras.saving.serialize_keras_object(prior)
+        return {**super().get_config(), "prior": prior}

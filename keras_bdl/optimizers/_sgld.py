@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bdl._backend import call_shared
 from keras_bdl._random._noise import normal_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.optimizers._sampler import Sampler
 
 
@@ -63,7 +63,7 @@ class SGLD(Sampler):
         )
         self.assign_add(variable, ops.cast(move, variable.dtype))
 
-    def _move(self, gradient, bits, learning_rate):
+    def _move(self, gradient: Any, bits: Any, learning_rate: Any) -> Any:
         """Returns the right side of (1)."""
         rate = ops.cast(learning_rate, "float32") / self.dataset_size.value()
         stddev = ops.sqrt(2.0 * rate * self.temperature_now())

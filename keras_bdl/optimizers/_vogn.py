@@ -1,6 +1,8 @@
-"""Variational online Gauss-Newton."""
+"""Variational online Gauss-Newton, with noise (VOGN) and without (OGN)."""
 
 from typing import Any
+from typing import Literal
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -8,11 +10,12 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
 from keras_bdl.curvature._batch_curvature import CurvatureStep
 from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._capture import check_fallback
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
+from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -60,6 +63,11 @@ class VOGN(NaturalGradient):
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.05`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
+        beta_2: Decay of the curvature, near 1 for a long memory. Some papers
+            print `1 - beta_2`, the weight of the new value. Defaults to
+            `0.999`.
         initial_curvature: s of every weight before the first step, or
             `"first_batch"`: the first step runs at the means, without noise,
             and sets s. Most weights then start with a curvature near zero, so
@@ -77,6 +85,7 @@ class VOGN(NaturalGradient):
             takes memory. `"auto"` does so for small layers, with a warning, and
             raises an error for large ones. `False` raises an error. Defaults to
             `"auto"`.
+        **options: Those of `keras_bdl.optimizers.NaturalGradientOptions`.
 
     Example:
 
@@ -120,17 +129,24 @@ class VOGN(NaturalGradient):
     def __init__(
         self,
         learning_rate: FloatOrSchedule = 0.05,
-        *args,
+        dataset_size: int | None = None,
+        *,
+        beta_2: float = 0.999,
+        initial_curvature: float | Literal["first_batch"] | None = None,
         damping: float = 1e-3,
         curvature_every: int = 1,
-        fallback: bool | str = "auto",
-        **kwargs,
+        fallback: bool | Literal["auto"] = "auto",
+        **options: Unpack[NaturalGradientOptions],
     ):
-        super().__init__(learning_rate, *args, **kwargs)
-        if self.initial_curvature not in (None, "first_batch"):
-            check_number(
-                "initial_curvature", self.initial_curvature, at_least=0.0
-            )
+        super().__init__(
+            learning_rate,
+            dataset_size,
+            beta_2=beta_2,
+            initial_curvature=initial_curvature,
+            **options,
+        )
+        if initial_curvature not in (None, "first_batch"):
+            check_number("initial_curvature", initial_curvature, at_least=0.0)
         check_number("damping", damping, at_least=0.0)
         check_number(
             "curvature_every", curvature_every, at_least=1, integer=True
@@ -150,7 +166,7 @@ class VOGN(NaturalGradient):
                 f"Received: damping={self.damping} and the excluded {excluded}"
             )
 
-    def look(
+    def batch_statistics(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
     ) -> tuple:
         """Returns loss, outputs and a pair (g, h) for each variable."""
@@ -164,17 +180,11 @@ class VOGN(NaturalGradient):
         data: Any,
         draw: Any,
         loss_scale: Any,
-        **options,
+        **options: Any,
     ) -> CurvatureStep:
-        """Returns the curvature step of a batch at one sample.
+        """Returns gradients and curvature of a batch at one sample.
 
-        Args:
-            model: The `keras_bdl.Model`.
-            data: Inputs, targets and weights of the examples.
-            draw: The result of `draw`.
-            loss_scale: Factor of the loss in the backward pass, or `None`.
-            **options: Arguments of `keras_bdl.extend.curvature_step` that
-                say what curvature to compute.
+        `options` are those of `keras_bdl.extend.curvature_step`.
         """
         return curvature_step(
             model,
@@ -188,7 +198,9 @@ class VOGN(NaturalGradient):
             **options,
         )
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Any, variable: Any, learning_rate: Any
+    ) -> None:
         """Moves one variable by (2) to (4)."""
         g, h = (ops.cast(part, variable.dtype) for part in gradient)
         index = _keras.variable_index(self, variable)
@@ -204,8 +216,15 @@ class VOGN(NaturalGradient):
         self.assign(variable, mu)
 
     def _new_state(
-        self, g, h, momentum, curvature, mu, learning_rate, excluded
-    ):
+        self,
+        g: Any,
+        h: Any,
+        momentum: Any,
+        curvature: Any,
+        mu: Any,
+        learning_rate: Any,
+        excluded: Any,
+    ) -> Any:
         """Returns m, s and mu."""
         prior = self.prior_term(excluded, g.dtype)
         decay, weight = self.curvature_weights(g.dtype)
@@ -219,11 +238,7 @@ class VOGN(NaturalGradient):
         return ops.equal(ops.mod(self.iterations, self.curvature_every), 0)
 
     def curvature_weights(self, dtype: Any) -> tuple:
-        """Returns the factors of the old and the new curvature in (3).
-
-        Args:
-            dtype: The dtype of the factors.
-        """
+        """Returns the factors of the old and the new curvature in (3)."""
         decay = ops.convert_to_tensor(self.beta_2, dtype)
         weight = ops.convert_to_tensor(1.0 - self.beta_2, dtype)
         if self.initial_curvature == "first_batch":
@@ -234,7 +249,7 @@ class VOGN(NaturalGradient):
             decay = ops.where(self.is_due(), decay, 1.0)
         return decay, weight
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns every constructor argument."""
         return {
             **super().get_config(),
@@ -242,3 +257,33 @@ class VOGN(NaturalGradient):
             "curvature_every": self.curvature_every,
             "fallback": self.fallback,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class OGN(VOGN):
+    """Online Gauss-Newton: `VOGN` without noise in the weights.
+
+    Use OGN first if `VOGN` does not train. Both classes take the same
+    arguments: tune the arguments with `OGN`, then change the class to `VOGN`.
+
+    Training uses the means, `w = mu`. Everything else is as in `VOGN`.
+
+    `keras_bdl.predict` uses the means, the network that was trained. Samples
+    are often much worse, because training used the means alone. To use samples
+    anyway, pass `posterior=keras_bdl.posterior_of(model)` to
+    `keras_bdl.predict`. For `model.evaluate` and `model.predict`, compile with
+    `samples`.
+
+    Example:
+
+    ```python
+    model.compile(keras_bdl.OGN(prior_precision=50.0), loss=loss)
+    model.fit(x, y, epochs=2, verbose=0)
+    ```
+
+    Reference:
+        - Osawa et al., [Practical Deep Learning with Bayesian Principles](
+          https://arxiv.org/abs/1906.02506), eq. 3
+    """
+
+    noisy_training = False

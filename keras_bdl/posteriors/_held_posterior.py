@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._protocols import OwnsVariables
 from keras_bdl._random._seeds import sequence
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.posteriors._covered_weights import Structure

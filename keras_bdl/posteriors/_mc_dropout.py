@@ -23,7 +23,7 @@ from keras_bdl import _keras
 from keras_bdl._random._seeds import sequence
 from keras_bdl._replaced_in_thread import replaced
 from keras_bdl._replaced_in_thread import replacements_of
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.posteriors._covered_weights import check_built
 from keras_bdl.posteriors._posterior import Posterior
 

@@ -19,8 +19,8 @@ import numpy as np
 from keras_bdl._random._seeds import sequence
 from keras_bdl._saving._kinds import SavedByKind
 from keras_bdl._saving._state_file import read_state
-from keras_bdl.distribute._variable_copies import assign
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import assign
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._covered_weights import at_positions

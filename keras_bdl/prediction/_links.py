@@ -17,9 +17,9 @@ from keras import ops
 
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._rule import PinnedWeights
 from keras_bdl.curvature._rule import counted_as_trained
 from keras_bdl.curvature._rule import in_full_precision
-from keras_bdl.curvature._weight_scope import PinnedWeights
 from keras_bdl.posteriors._gaussian import VARIANCE
 from keras_bdl.prediction._options import EXACT_LINKS
 from keras_bdl.prediction._options import IDENTITY

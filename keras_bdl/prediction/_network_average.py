@@ -38,7 +38,7 @@ class AverageOptions:
     """All that a graph of a prediction depends on besides the model.
 
     `positions` are the places in `model.variables` of what differs between
-    samples. `blocks` is, with a link, the layout of the `CovarianceBlocks`,
+    samples. `blocks` is, with a link, the layout of the covariance,
     whose variables are `covered`; `()` means the trainable ones, as in older
     files. `noise` has the noise of each flat output, as `Likelihood` has it;
     `None` means that the compiled loss has them.
@@ -127,7 +127,7 @@ class NetworkAverage:
         """Returns the second argument of a call, from those of a `SampleStack`.
 
         If `linearized`, the value of a varying variable is its mean. With a
-        link, the arrays of the `CovarianceBlocks` follow.
+        link, the arrays of the covariance follow.
         """
         replaced = self._replaced(self._model())
         return [v for i, v in enumerate(values) if i not in replaced]

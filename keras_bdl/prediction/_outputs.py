@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._arguments import check_choice
-from keras_bdl.likelihoods._implied_noise import ignored_class
-from keras_bdl.likelihoods._implied_noise import loss_function
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
+from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 
 _CATEGORICAL = (
     keras.losses.categorical_crossentropy,

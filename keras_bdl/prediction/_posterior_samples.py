@@ -52,8 +52,8 @@ class PosteriorDraws:
     once for each sample and kept; if the network is linearised, once for the
     mean of the posterior.
 
-    With a link, `layout` and `arrays` are those of the posterior's
-    `CovarianceBlocks`, and `covered` has the positions in `model.variables` of
+    With a link, `layout` and `arrays` are those of the posterior covariance
+    blocks, and `covered` has the positions in `model.variables` of
     the variables that the layout counts. `in_steps` says whether a prediction
     draws samples until its error is small enough.
     """
@@ -339,7 +339,7 @@ class SampleStack:
     Variables that are equal in all samples are stored once, in `values`: for
     each of `model.variables` the value in the first sample. For linearised
     outputs, `values` has the mean of the posterior, and `stacked` the samples
-    minus the mean. With a link, the arrays of the `CovarianceBlocks` follow in
+    minus the mean. With a link, the arrays of the covariance follow in
     `values`, and `link="monte_carlo"` has the keys of its samples in `stacked`.
     """
 

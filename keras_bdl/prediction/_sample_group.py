@@ -25,7 +25,7 @@ class GroupLayout:
     """The shapes and positions of one group of samples, as a file holds them.
 
     The attributes are those of `AverageOptions`, the number of samples, and
-    with a link the shapes of the arrays of the `CovarianceBlocks`.
+    with a link the shapes of the arrays of the covariance.
     """
 
     count: int

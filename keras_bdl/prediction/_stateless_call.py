@@ -16,9 +16,9 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._backend import compiled
+from keras_bdl._backend import in_several_workers
 from keras_bdl._replaced_in_thread import replaced
-from keras_bdl.distribute._keras_fixes import in_several_workers
-from keras_bdl.distribute._variable_copies import variable_copies
+from keras_bdl.distribute._replicas import variable_copies
 from keras_bdl.distribute._workers import replica_arrays
 
 

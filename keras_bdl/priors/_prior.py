@@ -11,11 +11,10 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import guard_loss_of_step
-from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 
 
-class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
+class Prior(ShowsArguments, keras.regularizers.Regularizer):
     """The base class of priors of weights.
 
     A prior is a `kernel_regularizer`, or the `prior` of a sampler, an objective
@@ -75,12 +74,12 @@ class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
         """
         raise NotImplementedError
 
-    def __call__(self, x):
+    def __call__(self, x: Any) -> Any:
         """Returns the negative log density divided by N, (1)."""
         guard_loss_of_step(self.dataset_size)
         log_prob = ops.sum(self.log_prob(ops.cast(x, "float32")))
         return -log_prob / self.dataset_size.value()
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {"dataset_size": self.dataset_size.given}

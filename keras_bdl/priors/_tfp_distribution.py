@@ -24,12 +24,8 @@ from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.priors._prior import Prior
 
 
-def describe(distribution):
-    """Returns the config of a distribution.
-
-    Args:
-        distribution: A distribution of TensorFlow Probability.
-    """
+def describe(distribution: Any) -> dict:
+    """Returns the config of a distribution."""
     from tensorflow_probability import distributions as tfd
 
     kind = type(distribution)
@@ -48,14 +44,11 @@ def describe(distribution):
     }
 
 
-def revive(config):
+def revive(config: dict) -> Any:
     """Returns the distribution that a config describes.
 
     The function calls only classes of `tfp.distributions`, and creates their
     tensors outside of any graph.
-
-    Args:
-        config: The result of `describe`.
     """
     from tensorflow_probability import distributions as tfd
 
@@ -72,7 +65,7 @@ def revive(config):
         )
 
 
-def _encode(value, name):
+def _encode(value: Any, name: Any) -> Any:
     from tensorflow_probability import distributions as tfd
 
     if isinstance(value, tfd.Distribution):
@@ -90,7 +83,7 @@ def _encode(value, name):
     raise _error(f"{name}, a `{type(value).__name__}`")
 
 
-def _decode(value):
+def _decode(value: Any) -> Any:
     if isinstance(value, list):
         return [_decode(v) for v in value]
     if not isinstance(value, dict):
@@ -100,7 +93,7 @@ def _decode(value):
     return revive(value)
 
 
-def _error(part):
+def _error(part: Any) -> Any:
     return ValueError(
         "The arguments of a distribution must be numbers, arrays or other "
         "distributions of TensorFlow Probability. Otherwise a config cannot "
@@ -127,6 +120,8 @@ class TFPDistribution(Prior):
 
     Args:
         distribution: A continuous distribution with a single output.
+        dataset_size: N, the number of training examples, where this prior is a
+            regularizer. Defaults to `None`: `keras_bdl.Model.fit` counts them.
 
     Example:
 
@@ -138,10 +133,10 @@ class TFPDistribution(Prior):
     ```
     """
 
-    def __init__(self, distribution: Any, **kwargs):
+    def __init__(self, distribution: Any, *, dataset_size: int | None = None):
         from tensorflow_probability import distributions as tfd
 
-        super().__init__(**kwargs)
+        super().__init__(dataset_size=dataset_size)
         if not isinstance(distribution, tfd.Distribution):
             raise ValueError(
                 "`distribution` must be a distribution of TensorFlow "
@@ -187,7 +182,7 @@ class TFPDistribution(Prior):
         )
         return tf.cast(each.sample(seed=seed), "float32")
 
-    def _batch_axes(self, shape):
+    def _batch_axes(self, shape: Any) -> Any:
         """Returns the axes of a variable before those of an event."""
         shape = tuple(shape)
         batch = tuple(self.distribution.batch_shape)
@@ -203,7 +198,7 @@ class TFPDistribution(Prior):
             )
         return axes
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {
             **super().get_config(),
@@ -211,19 +206,19 @@ class TFPDistribution(Prior):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> Any:
         """Returns the prior that `get_config` describes."""
         distribution = revive(config["distribution"])
         return cls(**{**config, "distribution": distribution})
 
 
-def _belongs_to_graph(distribution):
+def _belongs_to_graph(distribution: Any) -> Any:
     modules = (distribution, *distribution.submodules)
     values = [value for module in modules for value in vars(module).values()]
     return any(tf.is_symbolic_tensor(value) for value in values)
 
 
-def _broadcasts(shape, target):
+def _broadcasts(shape: Any, target: Any) -> Any:
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(a in (1, b) for a, b in pairs)
 
@@ -260,5 +255,5 @@ def get(prior: PriorLike | None) -> Any:
     return TFPDistribution(prior) if of_tfp else prior
 
 
-def _is_distribution(x):
+def _is_distribution(x: Any) -> Any:
     return all(callable(getattr(x, m, None)) for m in ("log_prob", "sample"))

@@ -3,8 +3,8 @@
 An argument that accepts a schedule of Keras also accepts these schedules.
 """
 
-from keras_bdl.schedules._cyclical_cosine import CyclicalCosine
-from keras_bdl.schedules._linear_ramp import LinearRamp
-from keras_bdl.schedules._swa_schedule import SWASchedule
+from keras_bdl.schedules._schedules import CyclicalCosine
+from keras_bdl.schedules._schedules import LinearRamp
+from keras_bdl.schedules._schedules import SWASchedule
 
 __all__ = ["CyclicalCosine", "LinearRamp", "SWASchedule"]

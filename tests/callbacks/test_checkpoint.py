@@ -11,8 +11,8 @@ import keras_bdl as bdl
 from keras_bdl._saving._state_file import read_state
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
-from keras_bdl.distribute._variable_copies import assign
-from keras_bdl.distribute._variable_copies import variable_copies
+from keras_bdl.distribute._replicas import assign
+from keras_bdl.distribute._replicas import variable_copies
 from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")

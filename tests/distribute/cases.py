@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.distribute._variable_copies import variable_copies
+from keras_bdl.distribute._replicas import variable_copies
 from tests.helpers import cross_entropy
 
 LOSS = cross_entropy()

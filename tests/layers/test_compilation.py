@@ -1,5 +1,6 @@
 import contextlib
 import copy
+import inspect
 import pickle
 
 import keras
@@ -9,17 +10,17 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import keras_bdl as bdl
-from keras_bdl import _cpu_compilation as cpu_compilation
 from keras_bdl import layers
+from keras_bdl._backend import keras_compiles_nothing
 from keras_bdl.layers import _compilation as compilation
 
-SIZE = 128  # SIZE**2 is the smallest compiled size
+SIZE = 256  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, SIZE)).astype("float32")
 Y = X[:, :1]
 
 needs_linux = pytest.mark.skipif(
-    not cpu_compilation.keras_compiles_nothing(), reason="Keras compiles itself"
+    not keras_compiles_nothing(), reason="Keras compiles itself"
 )
 
 
@@ -129,7 +130,9 @@ def test_draw_is_compiled_once_for_batches_of_all_sizes():
     model.fit(X, Y, batch_size=8, epochs=2, verbose=0)
     model.fit(X[:5], Y[:5], batch_size=3, verbose=0)
     assert is_compiled(model.layers[0])
-    for function in model.layers[0]._compiled_draw._functions:
+    numbers, outputs = model.layers[0]._compiled_draw._functions
+    parts = inspect.getclosurevars(outputs).nonlocals
+    for function in (numbers, parts["forward"], parts["backward"]):
         assert function.experimental_get_tracing_count() == 1
     # Compiling this layer takes longer than all its draws.
     assert not is_compiled(model.layers[1])
@@ -172,7 +175,7 @@ def test_nothing_is_compiled_by_a_tensorflow_without_xla_for_cpus(monkeypatch):
         raise tf.errors.NotFoundError(None, None, "no platform Host")
 
     monkeypatch.setattr(tf, "function", lambda *_, **__: refuse)
-    assert not cpu_compilation.keras_compiles_nothing.__wrapped__()
+    assert not keras_compiles_nothing.__wrapped__()
 
 
 def test_training_uses_the_new_prior_of_a_large_layer():

@@ -9,7 +9,7 @@ from scipy.stats import laplace
 from scipy.stats import norm
 
 import keras_bdl as bdl
-from keras_bdl.likelihoods._implied_noise import implied_noise
+from keras_bdl.likelihoods._loss_as_likelihood import implied_noise
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 2)).astype("float32")

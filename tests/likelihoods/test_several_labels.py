@@ -100,8 +100,10 @@ MODELS = {
 
 
 @pytest.mark.parametrize("kind", CASES)
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("sampler", [bdl.SGLD, bdl.ATMC])
+@pytest.mark.parametrize(
+    "name, sampler",
+    [*((name, bdl.SGLD) for name in MODELS), ("keras_bdl.Model", bdl.ATMC)],
+)
 def test_energy_of_a_sampler_is_that_of_the_product(
     kind, name, sampler, monkeypatch
 ):

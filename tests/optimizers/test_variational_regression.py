@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._cpu_compilation import keras_compiles_nothing
-from keras_bdl._random import _noise as gaussian_weights
+from keras_bdl import _backend as _shared_trace
+from keras_bdl._backend import keras_compiles_nothing
+from keras_bdl._random import _noise
+from keras_bdl.optimizers import _natural_gradient as natural_gradient
 from tests.helpers import assert_moment
 
 N, CHAINS, DELTA = 20, 256, 3.0
@@ -148,8 +150,8 @@ def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
 def test_numbers_are_standard_normal_and_different_everywhere():
     def numbers(**key):
         key = {"seed": 3, "stream": 0, "draw": 0, "step": 0, **key}
-        bits = gaussian_weights.random_bits(100_000, **key)
-        return gaussian_weights.normal_numbers(bits).numpy()
+        bits = _noise.random_bits(100_000, **key)
+        return _noise.normal_numbers(bits).numpy()
 
     first = numbers()
     np.testing.assert_array_equal(first, numbers())
@@ -179,12 +181,12 @@ def test_compiled_samples_equal_uncompiled_samples(cls, monkeypatch):
 
     plain = train()
     compiled = []
-    worth = gaussian_weights._worth_compiling
-    monkeypatch.setattr(gaussian_weights, "_SMALLEST_SIZE", 1)
-    monkeypatch.setattr(
-        gaussian_weights,
-        "_worth_compiling",
-        lambda bits: compiled.append(worth(bits)) or compiled[-1],
-    )
+
+    def pays(size, **kwargs):
+        compiled.append(keras_compiles_nothing())
+        return compiled[-1]
+
+    monkeypatch.setattr(_shared_trace, "pays_to_compile", pays)
+    monkeypatch.setattr(natural_gradient, "pays_to_compile", pays)
     np.testing.assert_allclose(train(), plain, rtol=1e-4, atol=1e-5)
     assert compiled and all(compiled)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 import keras_bdl as bdl
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl._random._noise import TRAINING
 from tests.helpers import cross_entropy
 

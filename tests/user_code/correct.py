@@ -16,3 +16,13 @@ bdl.ATMC(
 bdl.SGNHT(bdl.schedules.CyclicalCosine(1e-3, cycle_steps=10), prior=None)
 bdl.SGHMC(temperature=bdl.schedules.LinearRamp(0.0, 1.0, end_step=10))
 bdl.SGLD(1e-2, dataset_size=100, prior="default")
+bdl.IVON(0.1, 60_000, beta_2=0.9999, seed=1, initial_curvature=0.5)
+bdl.VOGN(
+    prior_precision=50.0,
+    initial_curvature="first_batch",
+    exclude_from_inference=["BatchNormalization", "head"],
+    fallback=False,
+)
+bdl.OGN(damping=1e-2, gradient_accumulation_steps=4, share_sample=False)
+bdl.NoisyKFAC(1e-2, update_every=50, max_factor_size=None)
+bdl.KFAC(temperature=0.5, augmentation_factor=10.0)

@@ -9,5 +9,11 @@ bdl.ATMC("fast")  # wrong type
 bdl.SGNHT(1e-3, dataset_size="many")  # wrong type
 bdl.SGHMC(max_speed="none")  # wrong type
 bdl.ATMC(prior="normal")  # wrong type
+bdl.IVON(initial_curvature="first_batch")  # only VOGN and its like have it
+bdl.VOGN(prior_precison=50.0)  # misspelt argument
+bdl.VOGN(0.1, 100, 0.9)  # all others are passed by keyword
+bdl.OGN(fallback="never")  # wrong choice
+bdl.NoisyKFAC(prior=bdl.priors.Normal())  # an argument of the samplers
+bdl.KFAC(update_every=2.5)  # wrong type
 bdl.schedules.CyclicalCosine(1e-3)  # missing argument
 bdl.ATCM()  # wrong name of an optimizer

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl._backend import after
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
 from keras_bdl.curvature._rule import ExampleSums
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix

@@ -7,12 +7,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
+from keras_bdl.curvature._rule import PinnedWeights
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._rule import register_rule
 from keras_bdl.curvature._rule import summed_over_positions
-from keras_bdl.curvature._weight_scope import PinnedWeights
 
 
 @register_rule(

@@ -8,10 +8,10 @@ import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl.curvature._rule import PinnedWeights
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import own_variables
 from keras_bdl.curvature._rule import trained_variables
-from keras_bdl.curvature._weight_scope import PinnedWeights
 
 
 class WholeLayerRule(Rule):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.distribute._variable_copies import variable_copies
+from keras_bdl.distribute._replicas import variable_copies
 from tests.distribute.cases import METHODS
 from tests.distribute.cases import OBJECTIVES
 from tests.distribute.cases import compiled
