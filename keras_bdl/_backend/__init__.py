@@ -10,6 +10,7 @@ from keras_bdl._backend.tensorflow import call_shared
 from keras_bdl._backend.tensorflow import compile_part
 from keras_bdl._backend.tensorflow import compile_recomputed
 from keras_bdl._backend.tensorflow import compiled
+from keras_bdl._backend.tensorflow import first_tensor
 from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
@@ -38,7 +39,17 @@ __all__ = [
     "call_shared",
     "compile_part",
     "compile_recomputed",
+    "in_several_workers",
+    "after",
+    "first_tensor",
+    "grad",
+    "is_tracing",
+    "keras_compiles_nothing",
+    "hvp",
+    "after",
+    "argmax",
     "compiled",
+    "first_tensor",
     "grad",
     "grad_and_aux",
     "hvp",

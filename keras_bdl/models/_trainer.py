@@ -19,6 +19,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
+from keras_bdl._backend import first_tensor
 from keras_bdl._backend import in_several_workers
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import outside_of_trace
@@ -509,8 +510,7 @@ def _add_batch_mean(metric: keras.metrics.Mean, value: Any, x: Any) -> None:
     In the last batch, a replica may have no example. The mean is then NaN, and
     does not count.
     """
-    first = next(t for t in keras.tree.flatten(x) if t is not None)
-    size = ops.shape(first)[0]
+    size = ops.shape(first_tensor(x))[0]
     value = ops.where(ops.equal(size, 0), ops.zeros_like(value), value)
     metric.update_state(value, sample_weight=size)
 
