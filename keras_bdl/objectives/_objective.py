@@ -28,7 +28,7 @@ from keras_bdl._keras import loss_scale
 from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._captured_pass import Losses
-from keras_bdl.distribute._replicas import first_tensor
+from keras_bdl._backend import first_tensor
 from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import weighted
