@@ -37,7 +37,7 @@ MODULES = [
     importlib.import_module(module.name)
     for module in pkgutil.walk_packages(bdl.__path__, "keras_bdl.")
 ]
-# `TypedDict` classes with arguments, which a class or function of their module
+# `TypedDict` classes with arguments, which a class or function of their folder
 # takes one by one.
 OPTIONS = {
     f"{module.__name__}.{name}": (value, module)
@@ -54,14 +54,20 @@ def entries(doc):
     return {name: " ".join(text.split()) for name, text in found}
 
 
-def signatures(module):
-    """Yields the signatures of the classes and functions of a module."""
-    for value in vars(module).values():
-        if getattr(value, "__module__", None) == module.__name__:
-            if inspect.isclass(value) and "__init__" in vars(value):
-                yield inspect.signature(value.__init__)
-            elif inspect.isfunction(value):
-                yield inspect.signature(value)
+def takers(module, names):
+    """Yields the parameters of what takes all names, in a module's folder."""
+    for other in MODULES:
+        if other.__package__ != module.__package__:
+            continue
+        for value in vars(other).values():
+            if getattr(value, "__module__", None) != other.__name__:
+                continue
+            if inspect.isclass(value):
+                value = vars(value).get("__init__")
+            if inspect.isfunction(value):
+                parameters = inspect.signature(value).parameters
+                if names <= set(parameters):
+                    yield parameters
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -75,11 +81,8 @@ def test_every_option_is_documented_with_its_default(options):
         return
     texts = entries(kind.__doc__)
     assert set(texts) == names
-    owners = [s.parameters for s in signatures(module)]
-    defaults = {
-        name: {repr(p[name].default) for p in owners if name in p}
-        for name in names
-    }
+    owners = list(takers(module, names))
+    defaults = {name: {repr(p[name].default) for p in owners} for name in names}
     for name, text in texts.items():
         (default,) = defaults[name]
         said = re.search(r"Defaults to `([^`]*)`", text)
