@@ -10,6 +10,7 @@ from keras_bdl._backend.tensorflow import call_shared
 from keras_bdl._backend.tensorflow import compile_part
 from keras_bdl._backend.tensorflow import compile_recomputed
 from keras_bdl._backend.tensorflow import compiled
+from keras_bdl._backend.tensorflow import first_tensor
 from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
@@ -33,11 +34,14 @@ from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "after",
+    "argmax",
     "call_shared",
     "compile_part",
     "compile_recomputed",
     "in_several_workers",
     "after",
+    "first_tensor",
     "grad",
     "is_tracing",
     "keras_compiles_nothing",
@@ -45,12 +49,15 @@ __all__ = [
     "after",
     "argmax",
     "compiled",
+    "first_tensor",
     "grad",
     "grad_and_aux",
     "hvp",
+    "in_several_workers",
     "is_tracing",
     "jit",
     "jvp",
+    "keras_compiles_nothing",
     "max_pool_by_places",
     "num_replicas",
     "outside_of_trace",
@@ -59,8 +66,8 @@ __all__ = [
     "poisson",
     "replica_id",
     "split",
-    "tensor_of",
     "tensor",
+    "tensor_of",
     "value_and_grad",
     "vjp",
     "words",

@@ -110,6 +110,11 @@ def num_replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def first_tensor(data: Any) -> Any:
+    """Returns the first tensor of a batch, whose axis 0 counts the examples."""
+    return next(t for t in keras.tree.flatten(data) if t is not None)
+
+
 def in_several_workers(strategy: Any) -> bool:
     """Returns whether a strategy has replicas on more than one machine."""
     return isinstance(

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl._backend import first_tensor
 from keras_bdl._backend import num_replicas
 
 # Only these dtypes can be gathered on every device.
@@ -133,11 +134,6 @@ def _size(tensor: Any) -> int | None:
     # A graph has one static shape for all replicas. In eager execution, each
     # replica has its own shape.
     return None if tf.executing_eagerly() else tensor.shape[0]
-
-
-def first_tensor(data: Any) -> Any:
-    """Returns the first tensor of a batch, whose axis 0 counts the examples."""
-    return next(t for t in keras.tree.flatten(data) if t is not None)
 
 
 def looks_at_gradients(optimizer: keras.optimizers.Optimizer) -> bool:

@@ -252,7 +252,7 @@ def _density(
     variance = numbers("prediction.variance", _chosen(variance, kept))
     if variance.min() < 0:
         raise ValueError(
-            "`prediction.variance` must not be negative. "
+            "`variances` must not be negative. "
             f"Received: a smallest variance of {variance.min():g}"
         )
     return "gaussian", mean[None], variance[None]

@@ -377,7 +377,7 @@ def _posterior_of(
     `"validation"` needs a search; the result has the precision of `"evidence"`.
     `before` is the posterior of the pass before, or `None`.
     """
-    is_number = not isinstance(prior_precision, str)
+    chosen = 1.0 if isinstance(prior_precision, str) else prior_precision
     # Scales the sums over the data to N examples.
     factor = dataset_size / information.examples
     trained = information.model.trainable_variables
@@ -406,14 +406,14 @@ def _posterior_of(
         [np.array(keras.ops.convert_to_numpy(v)) for v in trained],
         curvature,
         matrices,
-        prior_precision=prior_precision if is_number else 1.0,
+        prior_precision=chosen,
         temperature=temperature,
         names=[v.name for v in trained],
         log_likelihood=log_likelihood,
     )
     if before is not None:
         posterior = posterior.between(before)
-    if is_number:
+    if not isinstance(prior_precision, str):
         return posterior
     if prior_precision == PER_LAYER:
         deltas = _best_of_each_layer(posterior, information)

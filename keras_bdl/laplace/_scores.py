@@ -69,7 +69,7 @@ class Scores(abc.ABC):
         """
         outputs = _precise(outputs)
         if at is not None and self.depends_on_outputs:
-            of_logits = type(self)(True)  # type: ignore[call-arg]
+            of_logits = type(self)(True)
             count, score = of_logits.vectors(at, samples=samples, seed=seed)
             if self.from_logits:
                 return count, score

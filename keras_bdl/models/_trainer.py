@@ -19,6 +19,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
+from keras_bdl._backend import first_tensor
 from keras_bdl._backend import in_several_workers
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import outside_of_trace
@@ -188,7 +189,8 @@ class BayesianTrainer(keras.Model):
 
     def _mend_keras(self) -> None:
         # Every training, evaluation and prediction makes its step first.
-        if in_several_workers(self.distribute_strategy):
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync > 1 and in_several_workers(strategy):
             _workers.mend_keras()
 
     def _priors_changed(self, function: str) -> bool:
@@ -508,8 +510,7 @@ def _add_batch_mean(metric: keras.metrics.Mean, value: Any, x: Any) -> None:
     In the last batch, a replica may have no example. The mean is then NaN, and
     does not count.
     """
-    first = next(t for t in keras.tree.flatten(x) if t is not None)
-    size = ops.shape(first)[0]
+    size = ops.shape(first_tensor(x))[0]
     value = ops.where(ops.equal(size, 0), ops.zeros_like(value), value)
     metric.update_state(value, sample_weight=size)
 

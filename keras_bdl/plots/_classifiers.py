@@ -26,7 +26,7 @@ from keras_bdl.prediction._predictions import CountedEntries
 from keras_bdl.prediction._predictions import counted_entries
 from keras_bdl.prediction._predictions import labelled_entries
 
-# The axis ends at HIGHEST. All bins of higher confidence become one point.
+# The axis of confidences ends at HIGHEST. Higher bins become one point there.
 SMALLEST_DOUBT = 1e-4
 HIGHEST = 1 - SMALLEST_DOUBT
 # The important ticks come first. Later ones without room are left out.

@@ -58,6 +58,8 @@ class Gaussian(Posterior):
     ```
     """
 
+    structure: Structure
+
     def __init__(
         self,
         mean: Sequence[ArrayLike],
@@ -230,6 +232,7 @@ class KroneckerBlock:
         for name in ("inputs", "outputs"):
             assign(self, name, as_moment(name, getattr(self, name)))
             _check_orthogonal(name, getattr(self, name))
+        values: Any
         if isinstance(self.values, tuple):
             values = tuple(as_moment("values", v) for v in self.values)
             shape = tuple(len(v) for v in values)

@@ -104,7 +104,10 @@ class MatrixNormal(Gaussian):
     def _arguments_of(cls, state: dict[str, Any]) -> dict[str, Any]:
         matrices = [
             KroneckerBlock(
-                *(m[name] for name in ("kernel", "bias", "inputs", "outputs")),
+                m["kernel"],
+                m["bias"],
+                m["inputs"],
+                m["outputs"],
                 m["variance"],
             )
             for m in state["matrices"]
@@ -411,7 +414,10 @@ class Laplace(MatrixNormal):
         names += ["scale", "names", "log_likelihood"]
         matrices = [
             KroneckerBlock(
-                *(m[name] for name in ("kernel", "bias", "inputs", "outputs")),
+                m["kernel"],
+                m["bias"],
+                m["inputs"],
+                m["outputs"],
                 (m["input_values"], m["output_values"]),
             )
             for m in state["matrices"]

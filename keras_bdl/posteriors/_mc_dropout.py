@@ -252,7 +252,7 @@ def _switched_on(model: keras.Model, all_threads: bool) -> Iterator[None]:
 
 def _drops(layer: keras.Layer) -> bool:
     rates = [getattr(layer, name, None) for name in RATES]
-    return any(isinstance(r, numbers.Real) and r > 0 for r in rates)
+    return any(isinstance(r, numbers.Real) and float(r) > 0 for r in rates)
 
 
 def _can_switch(layer: keras.Layer) -> bool:

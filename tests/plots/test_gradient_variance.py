@@ -8,12 +8,6 @@ from keras_bdl.diagnostics import _gradient_variance
 NAMES = [("conv", "conv/kernel_mean", "means"), ("conv", "b", "rhos")]
 
 
-@pytest.fixture(autouse=True)
-def no_figure_left():
-    yield
-    plt.close("all")
-
-
 def report(scale, samples=20):
     squares = scale * np.random.default_rng(0).uniform(0.5, 1.5, (samples, 2))
     found = _gradient_variance._Found(NAMES, [4, 4], squares, [1.0, 2.0])

@@ -14,12 +14,6 @@ A = np.array(
 )
 
 
-@pytest.fixture(autouse=True)
-def no_figure_left():
-    yield
-    plt.close("all")
-
-
 def test_panels_show_the_accuracy_on_each_task_and_the_mean():
     figure = plots.task_accuracies(
         {"a": A, "b": A[0]}, tasks=["0/1", "2/3"], chance=0.5

@@ -154,7 +154,8 @@ class ReversibleEmbeddingRule(EmbeddingRule):
             if z is not None
         ]
         zeros = tf.zeros((layer.input_dim, layer.output_dim), calls[0][1].dtype)
-        of_products = of_lookups = (zeros, zeros)
+        of_products: Any = (zeros, zeros)
+        of_lookups: Any = (zeros, zeros)
         if products:
             of_products = [
                 tf.squeeze(moment, axis=0)

@@ -137,7 +137,7 @@ class LowRankEinsumDenseRule(LowRankRule):
 
     def products(self, layer: Any) -> list[Product]:
         """Returns the products with A and with B."""
-        equations = low_rank_equations(layer)
+        equations: Any = low_rank_equations(layer)
         first, second = layer.lora_kernel_a, layer.lora_kernel_b
         if not equations.a_first:
             first, second = second, first

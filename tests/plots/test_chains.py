@@ -10,12 +10,6 @@ CHAINS = ar1(0.5, 3, 40, 6).reshape(3, 40, 2, 3)
 DRAW = [plots.trace, plots.autocorrelation]
 
 
-@pytest.fixture(autouse=True)
-def no_figure_left():
-    yield
-    plt.close("all")
-
-
 def named_lines(ax):
     return {
         line.get_label(): line.get_xydata()

@@ -6,13 +6,6 @@ from keras_bdl import plots
 from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
 from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 
-
-@pytest.fixture(autouse=True)
-def no_figure_left():
-    yield
-    plt.close("all")
-
-
 DISTANCES = [-4.0, 4.0, 0.0, -2.0, 2.0]
 RISES = np.array([[1.0], [0.1]]) * np.square(DISTANCES)
 
