@@ -23,7 +23,7 @@ from keras_bdl.models import Model
 
 
 class DenseNetOptions(NetworkOptions, total=False):
-    """Arguments that `DenseNet` documents."""
+    """The arguments that `keras_bdl.applications.DenseNet` documents."""
 
     filters: int | None
     compression: float

@@ -281,7 +281,7 @@ def VGG16(
 
 
 class VGGOptions(TypedDict, total=False):
-    """Arguments that `VGG16` documents."""
+    """The arguments that `keras_bdl.applications.VGG16` documents."""
 
     filters: int
     include_top: bool

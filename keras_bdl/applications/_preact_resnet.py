@@ -31,7 +31,7 @@ from keras_bdl.models import Model
 
 
 class PreActOptions(NetworkOptions, total=False):
-    """Arguments that `PreActResNet` documents."""
+    """The arguments that `keras_bdl.applications.PreActResNet` documents."""
 
     dropout_rate: float
 
@@ -152,7 +152,6 @@ def PreResNet(
     classes: int = 10,
     *,
     bottleneck: bool | None = None,
-    name: str | None = None,
     **options: Unpack[PreActOptions],
 ) -> Model:
     """Makes the PreResNet of a given depth for small images.
@@ -176,8 +175,8 @@ def PreResNet(
             of He et al., pass `False`: only their depth 164 has bottlenecks.
             Defaults to `None`: bottlenecks from depth 44 on, as in the SWAG
             paper.
-        name: Name of the model. Defaults to `None`, `"preresnet_<depth>"`.
-        **options: Other arguments of `PreActResNet`.
+        **options: Other arguments of `PreActResNet`. `name` defaults to
+            `"preresnet_<depth>"`.
 
     Returns:
         A `keras_bdl.Model`. The weights start at random.
@@ -205,13 +204,8 @@ def PreResNet(
     check_bool("bottleneck", bottleneck)
     branch = BOTTLENECK if bottleneck else BASIC
     architecture = Architecture.of_depth(depth, branch)
-    return PreActResNet(
-        architecture,
-        input_shape,
-        classes,
-        name=name or f"preresnet_{depth}",
-        **options,
-    )
+    options["name"] = options.get("name") or f"preresnet_{depth}"
+    return PreActResNet(architecture, input_shape, classes, **options)
 
 
 def WideResNet(
@@ -221,7 +215,6 @@ def WideResNet(
     *,
     classes: int = 10,
     filters: int = 16,
-    name: str | None = None,
     **options: Unpack[PreActOptions],
 ) -> Model:
     """Makes a wide residual network for small images.
@@ -240,10 +233,9 @@ def WideResNet(
         filters: Number of filters of the first convolution. The stages have
             `width`, `2 * width` and `4 * width` times this number. Defaults to
             `16`.
-        name: Name of the model. Defaults to `None`,
-            `"wide_resnet_<depth>_<width>"`.
         **options: Other arguments of `PreActResNet`. The paper uses
-            `dropout_rate=0.3`.
+            `dropout_rate=0.3`. `name` defaults to
+            `"wide_resnet_<depth>_<width>"`.
 
     Returns:
         A `keras_bdl.Model`. The weights start at random.
@@ -271,18 +263,18 @@ def WideResNet(
             Stage(blocks, 4 * width, 2),
         ),
     )
+    options["name"] = options.get("name") or f"wide_resnet_{depth}_{width}"
     return PreActResNet(
         architecture,
         input_shape,
         classes,
         filters=filters,
-        name=name or f"wide_resnet_{depth}_{width}",
         **options,
     )
 
 
 class WideResNetOptions(PreActOptions, total=False):
-    """Arguments that `WideResNet` documents."""
+    """Arguments of `keras_bdl.applications.WideResNet` and `PreActResNet`."""
 
     filters: int
 

@@ -15,7 +15,7 @@ from keras_bdl._arguments import check_count
 
 
 class NetworkOptions(TypedDict, total=False):
-    """Arguments that `ResNet`, `PreActResNet` and `DenseNet` document."""
+    """The arguments that `keras_bdl.applications.ResNet` documents."""
 
     activation: Activation
     include_top: bool

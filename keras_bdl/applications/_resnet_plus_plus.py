@@ -36,7 +36,7 @@ _POOLING = {
 
 
 class ResNetPlusPlusOptions(TypedDict, total=False):
-    """Arguments that `ResNetPlusPlus` documents."""
+    """The arguments of `keras_bdl.applications.ResNetPlusPlus`."""
 
     include_top: bool
     pooling: str | None
@@ -145,7 +145,7 @@ def ResNetPlusPlus(
         "direction_regularizer": direction_prior,
         "bias_regularizer": bias_prior,
     }
-    options = {
+    options: dict[str, Any] = {
         argument: _DEFAULT_PRIORS[argument](dataset_size=dataset_size)
         if isinstance(prior, str) and prior == "default"
         else priors.get(prior)
@@ -155,7 +155,9 @@ def ResNetPlusPlus(
     options["kernel_initializer"] = "random_normal"
 
     inputs = keras.Input(input_shape) if input_tensor is None else input_tensor
-    convolution = functools.partial(WeightNormConv2D, padding="same", **options)
+    convolution: Any = functools.partial(
+        WeightNormConv2D, padding="same", **options
+    )
     stem = architecture.stem
     x = convolution(
         filters,

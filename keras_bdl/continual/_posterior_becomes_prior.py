@@ -139,7 +139,7 @@ def posterior_becomes_prior(
             restart_optimizer(optimizer)
 
 
-def _selected(model, layers):
+def _selected(model: keras.Model, layers: Iterable[Any] | None) -> list:
     """Returns the variational layers of a model that `layers` selects."""
     found = variational_layers(model)
     if not found:
@@ -168,10 +168,8 @@ def restart_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
     """Resets the moments and the number of steps of an optimizer.
 
     A learning rate that is a number keeps its value. The variables stay the
-    same objects, so Keras does not trace the training step again.
-
-    Args:
-        optimizer: An optimizer that is not a `LossScaleOptimizer`.
+    same objects, so Keras does not trace the training step again. The optimizer
+    must not be a `LossScaleOptimizer`.
     """
     if not optimizer.built:
         return

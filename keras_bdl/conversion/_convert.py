@@ -282,11 +282,11 @@ SMALLEST_STDDEV = 1e-4
 def _set_prior_from_means(
     layer: Variational, delta: float, names: set[str]
 ) -> None:
-    """Gives prior and posterior the mean w and the deviation (1).
+    """Gives prior and posterior of a layer the means w and deviations (1).
 
-    s = max(delta |w|, 1e-4)                                          (1)
+    s = max(delta |w|, 1e-4)                                              (1)
     """
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for posterior in layer.weight_posteriors:
         if posterior.name not in names:
             continue

@@ -60,7 +60,7 @@ class ConvolutionOptions(KernelOptions, total=False):
 
 
 class WeightNormOptions(BiasOptions, total=False):
-    """The arguments of a weight-normalised `keras.layers.Dense`."""
+    """Of `keras_bdl.layers.WeightNormDense` and `keras.layers.Dense`."""
 
     use_bias: bool
     kernel_initializer: Any
@@ -70,7 +70,7 @@ class WeightNormOptions(BiasOptions, total=False):
 
 
 class WeightNormConvolution(WeightNormOptions, total=False):
-    """The arguments of a weight-normalised `keras.layers.Conv2D`."""
+    """Of `keras_bdl.layers.WeightNormDense` and `keras.layers.Conv2D`."""
 
     strides: Size
     padding: str
@@ -81,13 +81,13 @@ class WeightNormConvolution(WeightNormOptions, total=False):
 
 
 class VariationalDense(VariationalOptions, KernelOptions, total=False):
-    """The arguments of a variational `keras.layers.Dense`."""
+    """Of `keras_bdl.extend.Variational` and `keras.layers.Dense`."""
 
     use_bias: bool
 
 
 class VariationalEinsumDense(VariationalOptions, KernelOptions, total=False):
-    """The arguments of a variational `keras.layers.EinsumDense`."""
+    """Of `keras_bdl.extend.Variational` and `keras.layers.EinsumDense`."""
 
     activation: Activation
     bias_axes: str | None
@@ -96,19 +96,19 @@ class VariationalEinsumDense(VariationalOptions, KernelOptions, total=False):
 class VariationalConvolution(
     VariationalOptions, ConvolutionOptions, total=False
 ):
-    """The arguments of a variational `keras.layers.Conv2D`."""
+    """Of `keras_bdl.extend.Variational` and `keras.layers.Conv2D`."""
 
     groups: int
 
 
 class VariationalTranspose(VariationalOptions, ConvolutionOptions, total=False):
-    """The arguments of a variational `keras.layers.Conv2DTranspose`."""
+    """Of `keras_bdl.extend.Variational`, `keras.layers.Conv2DTranspose`."""
 
     output_padding: Size | None
 
 
 class VariationalDepthwise(VariationalOptions, BiasOptions, total=False):
-    """The arguments of a variational `keras.layers.DepthwiseConv2D`."""
+    """Of `keras_bdl.extend.Variational`, `keras.layers.DepthwiseConv2D`."""
 
     strides: Size
     padding: str
@@ -123,7 +123,7 @@ class VariationalDepthwise(VariationalOptions, BiasOptions, total=False):
 
 
 class VariationalEmbedding(VariationalOptions, LayerOptions, total=False):
-    """The arguments of a variational `keras.layers.Embedding`."""
+    """Of `keras_bdl.extend.Variational` and `keras.layers.Embedding`."""
 
     embeddings_initializer: Any
     embeddings_regularizer: Any

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import check_choice
@@ -24,12 +23,12 @@ from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import random_bits
 from keras_bdl._random._noise import split_numbers
 from keras_bdl._random._seeds import NoiseSeed
-from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.curvature._capture import current_values
 from keras_bdl.distributions import MeanField
 from keras_bdl.models._trainer import variables_to_build
 from keras_bdl.objectives._objective import Objective
 from keras_bdl.objectives._objective import Outcome
+from keras_bdl.optimizers._target import FittedGaussian
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors._covered_weights import check_weights
 from keras_bdl.posteriors._covered_weights import excluded_variables
@@ -40,7 +39,7 @@ KINDS = ("fixed", "scalar", "diagonal")
 LEARNED, FIXED = 0.01, 0.03
 
 
-class GaussianObjective(NoiseSeed, Objective):
+class GaussianObjective(FittedGaussian, NoiseSeed, Objective):
     """Base of the objectives that fit a Gaussian q over the weights.
 
         w = mu + sigma eps,   eps ~ N(0, I)                               (1)
@@ -250,26 +249,34 @@ class GaussianObjective(NoiseSeed, Objective):
             values[i] = values[i] + noise  # (1)
         return values
 
-    def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
-        """Returns the outputs at one sample, the same for all batches."""
+    def fitted_weights(
+        self, model: keras.Model, x: Any = None, *, evaluating: bool = False
+    ) -> list:
+        """Returns the trained weights; warns if no step changed v."""
         self.prepare(model, x)
-        variables, inferred = self._trained(model)
+        self._check_learned()
+        variables = self._learned(model)
+        self._check_same_weights(self._inferred(model, variables))
+        return variables
+
+    def evaluation_sample(
+        self, model: keras.Model, variables: list, draw: int
+    ) -> list:
+        """Returns one sample of the weights, the same in all calls."""
+        inferred = self._inferred(model, variables)
         known = {id(v) for v in inferred}
-        values = self._drawn(
+        return self._drawn(
             [i for i, v in enumerate(variables) if id(v) in known],
             current_values(variables),
             current_values(self.trainable_variables),
             self.noises(model, inferred, stream=EVALUATION, number=draw),
         )
-        scope = WeightScope(variables, values)
-        scope.collect_losses = False  # the layers keep their losses
-        with scope:
-            return _keras.call_with_training(model, x, training=False)
 
-    def posterior(self, model: keras.Model) -> Gaussian:
-        """Returns the posterior q, over all trainable variables."""
-        self.prepare(model)
-        variables, inferred = self._trained(model)
+    def fitted_gaussian(
+        self, model: keras.Model, variables: list, **options: Any
+    ) -> Gaussian:
+        """Returns q, with variance 0 of the weights without a deviation."""
+        inferred = self._inferred(model, variables)
         stddevs = self.stddevs(
             current_values(self.trainable_variables), len(inferred)
         )
@@ -277,24 +284,15 @@ class GaussianObjective(NoiseSeed, Objective):
             id(v): np.square(ops.convert_to_numpy(stddev))
             for v, stddev in zip(inferred, stddevs, strict=True)
         }
-        posterior = Gaussian(
+        variances = [of_variable.get(id(v), 0.0) for v in variables]
+        return Gaussian(
             [ops.convert_to_numpy(v) for v in variables],
             [
-                np.broadcast_to(of_variable.get(id(v), 0.0), v.shape)
-                for v in variables
+                np.broadcast_to(variance, v.shape)
+                for variance, v in zip(variances, variables, strict=True)
             ],
-            names=[v.name for v in variables],
-            trained_under_draws=self.trained_under_draws,
+            **options,
         )
-        return posterior.beside_frozen_weights_of(model, variables)
-
-    def _trained(self, model: keras.Model) -> tuple[list, list]:
-        """Returns the trained weights, and those that have a deviation."""
-        self._check_learned()
-        variables = self._learned(model)
-        inferred = self._inferred(model, variables)
-        self._check_same_weights(inferred)
-        return variables, inferred
 
     def _learned(self, model: keras.Model) -> list:
         """Returns the weights that were trained, also if frozen now."""

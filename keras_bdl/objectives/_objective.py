@@ -18,6 +18,7 @@ from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import as_names
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import first_tensor
 from keras_bdl._backend import grad_and_aux
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import tensor
@@ -28,13 +29,14 @@ from keras_bdl._keras import loss_scale
 from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._captured_pass import Losses
-from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import weighted
 from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.models._checks import check_optimizer
 from keras_bdl.models._trainer import build_optimizer
+from keras_bdl.optimizers._target import Tempered
+from keras_bdl.optimizers._target import revived
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._covered_weights import check_any_weight
 from keras_bdl.posteriors._covered_weights import excluded_variables
@@ -165,7 +167,7 @@ class BatchPass:
             self.assigned.append(variable)
 
 
-class Objective(ShowsArguments, keras.losses.Loss):
+class Objective(Tempered, ShowsArguments, keras.losses.Loss):
     """Base of the objectives of `keras_bdl.Model.compile(objective=...)`.
 
     Derive from this class for a new objective. With N examples and temperature
@@ -259,7 +261,9 @@ class Objective(ShowsArguments, keras.losses.Loss):
 
         outcomes, of_data = self.gradients(forward, values, own)
         of_data = weighted(of_data, replica_weight(data))
-        weight = self.temperature_now(model) / self.dataset_size.value()
+        weight = (
+            self.temperature_now(model.optimizer) / self.dataset_size.value()
+        )
 
         def weighted_complexity() -> tuple[Any, tuple]:
             complexity = self.complexity(forward, values, own)
@@ -334,13 +338,6 @@ class Objective(ShowsArguments, keras.losses.Loss):
                 f"`objective`. Received: layers {layers}"
             )
 
-    def temperature_now(self, model: keras.Model) -> keras.KerasTensor:
-        """Returns the temperature tau at this iteration of the optimizer."""
-        if callable(self.temperature):
-            now = self.temperature(model.optimizer.iterations)
-            return ops.cast(now, "float32")
-        return ops.convert_to_tensor(self.temperature, "float32")
-
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Raises an error: an objective needs the model, not only outputs."""
         name = type(self).__name__
@@ -369,11 +366,9 @@ class Objective(ShowsArguments, keras.losses.Loss):
 
     def get_config(self) -> dict:
         """Returns every constructor argument."""
-        serialize = keras.saving.serialize_keras_object
         return {
-            "prior": serialize(self.prior),
-            "temperature": serialize(self.temperature),
-            "dataset_size": self.dataset_size.given,
+            **self.target_config(),
+            "prior": keras.saving.serialize_keras_object(self.prior),
             "exclude_from_inference": list(self.exclude_from_inference),
         }
 
@@ -382,15 +377,7 @@ class Objective(ShowsArguments, keras.losses.Loss):
         cls, config: dict, custom_objects: dict | None = None
     ) -> "Objective":
         """Returns the objective that `get_config` described."""
-        revived = {
-            name: keras.saving.deserialize_keras_object(
-                value, custom_objects=custom_objects
-            )
-            if isinstance(value, dict) and "class_name" in value
-            else value
-            for name, value in config.items()
-        }
-        return cls(**revived)
+        return cls(**revived(config, custom_objects))
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -1,4 +1,6 @@
 import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -8,7 +10,9 @@ from scipy.stats import multivariate_normal
 
 import keras_bdl as bdl
 from keras_bdl import layers
+from keras_bdl.layers import MeanFieldDense
 from keras_bdl.layers import _weight_draw as weight_draw
+from keras_bdl.layers._variational import replaced
 from tests.helpers import assert_moment
 from tests.helpers import dtype_policy
 
@@ -480,3 +484,46 @@ def test_annealing_follows_a_schedule_of_steps():
     ).history  # fmt: skip
     weights = (np.array(logs["loss"]) - logs["nll"]) / logs["kl"]
     np.testing.assert_allclose(weights, [0, 0.25, 0.5, 0.75, 1, 1], atol=1e-4)
+
+
+def test_each_thread_sees_its_own_value():
+    layer = MeanFieldDense(1, activation="relu")
+    both_inside = threading.Barrier(2, timeout=10)
+
+    def read(value):
+        with replaced(layer, {"activation": value}):
+            both_inside.wait()
+            found = layer.activation
+            both_inside.wait()
+        return found, layer.activation.__name__
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(read, ("first", "second")))
+    assert found == [("first", "relu"), ("second", "relu")]
+    assert layer.activation.__name__ == "relu"
+
+
+def test_each_replica_has_its_divergence_once_when_replicas_interleave(
+    mirrored,
+):
+    # Without data terms, the loss is the KL, and so are its gradients.
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    with mirrored.scope():
+        model = bdl.Sequential(
+            [
+                keras.Input((3,)),
+                layers.MeanFieldDense(4),
+                keras.layers.BatchNormalization(synchronized=True),
+                layers.MeanFieldDense(1),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(8.0), lambda y, p: 0.0 * (y - p))
+    variational = model.layers[0], model.layers[2]
+    kl = sum(float(layer.kl_divergence()) for layer in variational)
+    means = [np.asarray(layer.kernel_mean) for layer in variational]
+    logs = model.fit(x, x[:, :1], batch_size=8, verbose=0).history
+    np.testing.assert_allclose(logs["kl"], kl / 8, rtol=1e-5)
+    np.testing.assert_allclose(logs["loss"], kl / 8, rtol=1e-5)
+    # The gradient of `mean^2 / 2 / N`, times a rate of N.
+    for layer, mean in zip(variational, means, strict=True):
+        np.testing.assert_allclose(layer.kernel_mean, 0 * mean, atol=1e-6)

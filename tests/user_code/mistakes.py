@@ -17,3 +17,9 @@ bdl.NoisyKFAC(prior=bdl.priors.Normal())  # an argument of the samplers
 bdl.KFAC(update_every=2.5)  # wrong type
 bdl.schedules.CyclicalCosine(1e-3)  # missing argument
 bdl.ATCM()  # wrong name of an optimizer
+bdl.layers.MeanFieldDense(10, trunction=1.0)  # misspelt argument
+bdl.layers.RadialDense(10, truncation=1.0)  # only mean-field layers have it
+bdl.layers.MeanFieldConv2D("8", 3)  # wrong type
+bdl.layers.RadialConv1D(8)  # missing argument
+bdl.objectives.SampledVI("scalar", temprature=0.1)  # misspelt argument
+bdl.applications.ResNet18(filter=3)  # misspelt argument
