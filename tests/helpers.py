@@ -72,18 +72,18 @@ def arguments_of(cls):
 
     Options that a class passes on have the default of the base that takes them.
     """
+    if typing.is_typeddict(cls):
+        return {}
     shown = inspect.signature(cls).parameters.values()
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = {p.name: p.default for p in shown if p.kind not in rest}
-    passed = options_of(cls)
+    kind = options_of(cls)
+    passed = kind.__annotations__ if kind else ()
     for owner in cls.__mro__:
-        if passed is None:
-            break
         if "__init__" in vars(owner):
             for p in inspect.signature(owner.__init__).parameters.values():
-                if p.name in passed.__annotations__:
+                if p.name in passed and p.kind not in rest:
                     found.setdefault(p.name, p.default)
-            passed = options_of(owner.__init__)
     return found
 
 

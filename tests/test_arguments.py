@@ -112,10 +112,12 @@ def numbers_of(cls):
                     found[p.name] = isinstance(p.default, bool)
     known = {*inspect.signature(cls).parameters, *arguments_of(cls)}
     takes_all = issubclass(cls, bdl.extend.Variational)
+    # Keras checks the arguments of its own layers.
+    of_keras = inspect.signature(keras.layers.Dense).parameters
     return [
         name
         for name, is_bool in found.items()
-        if not is_bool and (name in known or takes_all)
+        if not is_bool and (name in known or takes_all) and name not in of_keras
     ]
 
 

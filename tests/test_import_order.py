@@ -12,7 +12,6 @@ ORDER = [
     "_backend",
     "_aliases",
     "_arguments",
-    "_inherited_arguments",
     "_memory",
     "_protocols",
     "_replaced_in_thread",

@@ -34,6 +34,8 @@ from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "after",
+    "argmax",
     "call_shared",
     "compile_part",
     "compile_recomputed",
@@ -51,9 +53,11 @@ __all__ = [
     "grad",
     "grad_and_aux",
     "hvp",
+    "in_several_workers",
     "is_tracing",
     "jit",
     "jvp",
+    "keras_compiles_nothing",
     "max_pool_by_places",
     "num_replicas",
     "outside_of_trace",
@@ -62,8 +66,8 @@ __all__ = [
     "poisson",
     "replica_id",
     "split",
-    "tensor_of",
     "tensor",
+    "tensor_of",
     "value_and_grad",
     "vjp",
     "words",

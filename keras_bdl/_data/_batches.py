@@ -130,7 +130,7 @@ class Batches:
                 stacklevel=2,
             )
 
-    def _elements(self):
+    def _elements(self) -> Iterator[Any]:
         if self.in_memory:
             for start in range(0, _length(self.data), self.batch_size):
                 rows = slice(start, start + self.batch_size)
@@ -152,7 +152,7 @@ class Batches:
                 self._check_labels(x, y)
             yield keras.tree.map_structure(_standardize, x), y
 
-    def _source(self):
+    def _source(self) -> Iterator[Any]:
         if not isinstance(self.data, keras.utils.PyDataset):
             yield from self.data
             return
@@ -161,7 +161,7 @@ class Batches:
             yield self.data[index]
         self.data.on_epoch_end()
 
-    def _as_arrays(self, x, start=0):
+    def _as_arrays(self, x: Any, start: Any = 0) -> Any:
         arrays = keras.tree.map_structure(self._as_array, x)
         leaves = keras.tree.flatten_with_path(arrays)
         self._check_lengths([len(array) for _, array in leaves])
@@ -169,7 +169,7 @@ class Batches:
             self._check_numbers(path, array, start)
         return arrays
 
-    def _check_lengths(self, lengths):
+    def _check_lengths(self, lengths: Any) -> None:
         if len(set(lengths)) > 1:
             raise ValueError(
                 f"`{self.name}` must have the same number of examples in "
@@ -181,7 +181,7 @@ class Batches:
                 f"Received: arrays of length {lengths}"
             )
 
-    def _as_array(self, x):
+    def _as_array(self, x: Any) -> Any:
         if is_sparse(x) and x.dtype != tf.string and x.shape:
             return SparseRows(x)
         if not isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
@@ -197,7 +197,7 @@ class Batches:
             f"Received: {x!r} of type {type(x).__name__}"
         )
 
-    def _check_numbers(self, path, array, start):
+    def _check_numbers(self, path: Any, array: Any, start: Any) -> None:
         place = f"`{self.name}{''.join(f'[{key!r}]' for key in path)}`"
         if isinstance(array, SparseRows):
             row = array.first_nan()
@@ -216,13 +216,13 @@ class Batches:
             return
         self._refuse_nan(place, start + int(np.argwhere(np.isnan(array))[0][0]))
 
-    def _refuse_nan(self, place, row):
+    def _refuse_nan(self, place: Any, row: Any) -> None:
         raise ValueError(
             f"`{self.name}` must not contain NaN. Received: NaN in {place}, "
             f"first in example {row}. Remove such examples or fill the gaps."
         )
 
-    def _check_labels(self, x, y):
+    def _check_labels(self, x: Any, y: Any) -> None:
         for labels in keras.tree.flatten(y):
             if labels.ndim == 0 or len(labels) != _length(x):
                 raise ValueError(
@@ -231,7 +231,7 @@ class Batches:
                     f"labels of shape {labels.shape}"
                 )
 
-    def _batches_of_data(self):
+    def _batches_of_data(self) -> Any:
         if self.in_memory:
             return math.ceil(_length(self.data) / self.batch_size)
         if isinstance(self.data, tf.data.Dataset):
@@ -245,7 +245,7 @@ class Batches:
             return math.inf if number is None else number
         return None
 
-    def _check_ends(self):
+    def _check_ends(self) -> None:
         if self.num_batches == math.inf:
             # Only `x` has an argument `steps`.
             steps = "give `steps`, the number of batches to read, or "
@@ -263,21 +263,21 @@ def is_arrays(data: Data) -> bool:
     return not isinstance(data, batched) and not hasattr(data, "__next__")
 
 
-def _is_series(x):
+def _is_series(x: Any) -> Any:
     """Returns whether `x` is a pandas `Series`, without importing pandas."""
     return type(x).__name__ == "Series" and hasattr(x, "to_frame")
 
 
-def _is_text(array):
+def _is_text(array: Any) -> Any:
     """Returns whether an array of objects holds only strings."""
     return all(isinstance(entry, (str, bytes)) for entry in array.flat)
 
 
-def _length(arrays):
+def _length(arrays: Any) -> Any:
     return len(keras.tree.flatten(arrays)[0])
 
 
-def _standardize(array):
+def _standardize(array: Any) -> Any:
     if isinstance(array, SparseRows):
         array = array[:]
     # `fit` converts in the same way, because NumPy creates `float64` arrays.
@@ -286,7 +286,7 @@ def _standardize(array):
     return array
 
 
-def _repeat_last(array, length):
+def _repeat_last(array: Any, length: Any) -> Any:
     # The model may not accept zeros, but it accepts a copy of an example.
     padding = np.repeat(array[-1:], length - len(array), axis=0)
     return np.concatenate([array, padding])
@@ -302,7 +302,7 @@ def to_dense(data: Any) -> Any:
     return keras.tree.map_structure(_to_dense, data)
 
 
-def _to_dense(x):
+def _to_dense(x: Any) -> Any:
     if not isinstance(x, tf.SparseTensor):
         return x
     # `tf.sparse.to_dense` may lose the static shape.
@@ -372,7 +372,7 @@ def preprocessed(
     if not preprocesses(model):
         return data, batch_size
 
-    def prepare(x, y=None, sample_weight=None):
+    def prepare(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if _is_ready(model, x):
             return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
         return model.preprocess_samples(x, y, sample_weight)
@@ -409,12 +409,12 @@ class _PreparedArrays(keras.utils.PyDataset):
         self._batch_size = batch_size
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> Any:
         """Number of batches."""
         first: Any = keras.tree.flatten(self._whole[0])[0]
         return math.ceil(len(first) / self._batch_size)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         start = index * self._batch_size
         rows = slice(start, start + self._batch_size)
         return self._prepare(
@@ -434,24 +434,24 @@ class _PreparedBatches(keras.utils.PyDataset):
         self._prepare = prepare
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> Any:
         """Number of batches."""
         return self._data.num_batches
 
-    def on_epoch_begin(self):
+    def on_epoch_begin(self) -> None:
         """Begins a pass over the data."""
         self._data.on_epoch_begin()
 
-    def on_epoch_end(self):
+    def on_epoch_end(self) -> None:
         """Ends a pass over the data."""
         self._data.on_epoch_end()
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         batch = self._data[index]
         return self._prepare(*keras.utils.unpack_x_y_sample_weight(batch))
 
 
-def _is_ready(model, x):
+def _is_ready(model: Any, x: Any) -> Any:
     """Returns whether inputs are those of the layers of a model."""
     expected = getattr(model, "input", None)
     return (
@@ -461,7 +461,7 @@ def _is_ready(model, x):
     )
 
 
-def _leaves(nested, function):
+def _leaves(nested: Any, function: Any) -> Any:
     """Applies a function to arrays; a list of strings is one array."""
     if isinstance(nested, tuple):
         return tuple(_leaves(part, function) for part in nested)
@@ -488,7 +488,7 @@ def example_batches(
     return Batches(named, pad=pad, name="data"), number
 
 
-def _elements(data, number):
+def _elements(data: Any, number: Any) -> Iterator[Any]:
     if not isinstance(data, keras.utils.PyDataset):
         yield from data
         return
@@ -498,7 +498,7 @@ def _elements(data, number):
     data.on_epoch_end()
 
 
-def _named(element):
+def _named(element: Any) -> Any:
     x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
     named = {"x": x, "y": y, "weight": weight}
     named = {k: v for k, v in named.items() if v is not None}
@@ -513,7 +513,7 @@ def _named(element):
     return named
 
 
-def _without_index(array):
+def _without_index(array: Any) -> Any:
     return array.to_numpy() if hasattr(array, "to_frame") else array
 
 

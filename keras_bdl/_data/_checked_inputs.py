@@ -118,7 +118,7 @@ def how_to_predict(received: Any) -> str:
     return ""
 
 
-def _check_sums(name, probs):
+def _check_sums(name: Any, probs: Any) -> None:
     total = probs.sum(-1).ravel()
     worst = total[np.abs(total - 1.0).argmax()]
     if not abs(worst - 1.0) < SUM_TOLERANCE:
@@ -184,11 +184,11 @@ def kept_labels(
     return labels, kept
 
 
-def _numbers(ignored):
+def _numbers(ignored: Any) -> Any:
     return [label for label in ignored if label is not None]
 
 
-def _classes_of_one_hot(y):
+def _classes_of_one_hot(y: Any) -> Any:
     """Returns the integers of one-hot rows, which are checked."""
     found = np.empty(y.size // y.shape[-1], "int64")
     for rows, block in number_blocks("y", y):

@@ -33,7 +33,7 @@ POSITIONS = "positions"
 OBSERVATIONS = (EXAMPLES, POSITIONS)
 
 
-def _unknown(_):
+def _unknown(_: Any) -> Any:
     return None
 
 
@@ -114,7 +114,7 @@ class DatasetSize:
         if self.labels != self._used_labels and self.known:
             self._tell_owner()
 
-    def _tell_owner(self):
+    def _tell_owner(self) -> None:
         self._used_labels = self.labels
         if self._on_count is not None:
             self._on_count()
@@ -297,7 +297,7 @@ def compare_with_epoch(model: keras.Model, steps: int) -> None:
         )
 
 
-def _are_of_one_worker(x, strategy):
+def _are_of_one_worker(x: Any, strategy: Any) -> Any:
     """Returns whether each worker has a different part of the data."""
     if not in_several_workers(strategy) or not isinstance(x, tf.data.Dataset):
         return False
@@ -305,7 +305,7 @@ def _are_of_one_worker(x, strategy):
     return policy is tf.data.experimental.AutoShardPolicy.OFF
 
 
-def _refuse_open_positions(sizes, model):
+def _refuse_open_positions(sizes: Any, model: Any) -> None:
     for size in sizes:
         if size.given is None:
             raise ValueError(
@@ -318,7 +318,7 @@ def _refuse_open_positions(sizes, model):
             )
 
 
-def _compare(size, counted, fewest):
+def _compare(size: Any, counted: Any, fewest: Any) -> None:
     if size.given == counted:
         return
     if fewest is not None and fewest < size.given < counted:
@@ -411,7 +411,7 @@ def peeked(generator: Iterator) -> tuple[Any, Iterator]:
     """Returns the first batch of a generator, and a generator of all."""
     first = next(generator, None)
 
-    def batches():
+    def batches() -> Iterator[Any]:
         if first is not None:
             yield first
         yield from generator
@@ -463,16 +463,16 @@ def count_by_reading(data: Data, verbose: Any) -> ExampleCount | None:
     return ExampleCount(examples)
 
 
-def _is_array(x):
+def _is_array(x: Any) -> Any:
     # A sparse matrix has no length, and a DataFrame no `dtype`.
     return len(getattr(x, "shape", None) or ()) > 0
 
 
-def _rows(array):
+def _rows(array: Any) -> Any:
     return int(tf.shape(array)[0] if array.shape[0] is None else array.shape[0])
 
 
-def _count_dataset(dataset, steps_per_epoch):
+def _count_dataset(dataset: Any, steps_per_epoch: Any) -> Any:
     found = pass_over(dataset)
     if found is not None and found.distinct != math.inf:
         if found.certain:
@@ -493,10 +493,10 @@ def _count_dataset(dataset, steps_per_epoch):
     return ExampleCount(0)  # the data set is empty
 
 
-def _estimate(found: Pass):
+def _estimate(found: Pass) -> Any:
     finite = found.total != math.inf
 
-    def expected(steps):
+    def expected(steps: Any) -> Any:
         number = found.prefix(steps)
         return found.total if number is None and finite else number
 
@@ -508,7 +508,9 @@ def _estimate(found: Pass):
     )
 
 
-def _of_batches(batch, batches, steps_per_epoch, dataset=None):
+def _of_batches(
+    batch: Any, batches: Any, steps_per_epoch: Any, dataset: Any = None
+) -> Any:
     """Estimates the number of examples from the first batch."""
     steps = steps_per_epoch if batches is None else batches
     arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
@@ -523,7 +525,7 @@ def _of_batches(batch, batches, steps_per_epoch, dataset=None):
     )
 
 
-def _count_py_dataset(dataset, steps_per_epoch):
+def _count_py_dataset(dataset: Any, steps_per_epoch: Any) -> Any:
     batches = dataset.num_batches
     count = _of_batches(dataset[0], batches, steps_per_epoch)
     if batches is None or count is None or batches < 2:
@@ -535,7 +537,7 @@ def _count_py_dataset(dataset, steps_per_epoch):
     return dataclasses.replace(count, examples=examples)
 
 
-def _count_loader(loader, steps_per_epoch):
+def _count_loader(loader: Any, steps_per_epoch: Any) -> Any:
     """Estimates the size of a loader of batches, such as that of PyTorch."""
     batch = next(iter(loader), None)
     return _of_batches(batch, len(loader), steps_per_epoch)
@@ -576,7 +578,7 @@ def is_masked(y_pred: Any) -> bool:
     return any(_keras.mask_of(output) is not None for output in outputs)
 
 
-def _check_one_output(outputs):
+def _check_one_output(outputs: Any) -> None:
     if len(outputs) != 1:
         raise ValueError(
             '`observations="positions"` needs a model with one output. Use '

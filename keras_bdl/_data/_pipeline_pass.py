@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -55,7 +56,7 @@ def repeats(dataset: tf.data.Dataset) -> bool:
     return False
 
 
-def _pass(dataset, leading):
+def _pass(dataset: Any, leading: Any) -> Any:
     """Counts entries of the first axis if `leading`, else elements."""
     rule = _RULES.get(_step(dataset), _without_rule)
     found = rule(dataset, leading)
@@ -67,24 +68,24 @@ def _pass(dataset, leading):
     return dataclasses.replace(found, batches=batches, certain=False)
 
 
-def _step(dataset):
+def _step(dataset: Any) -> Any:
     """Returns the name of the last step, such as `"Repeat"`."""
     name = type(dataset).__name__.lstrip("_")
     return name.removesuffix("V2").removesuffix("Dataset")
 
 
-def _cardinality(dataset):
+def _cardinality(dataset: Any) -> Any:
     number = int(dataset.cardinality())
     if number == tf.data.INFINITE_CARDINALITY:
         return math.inf
     return None if number < 0 else number
 
 
-def _input(dataset):
+def _input(dataset: Any) -> Any:
     return _keras.inputs_of_step(dataset)[0]
 
 
-def _without_rule(dataset, leading):
+def _without_rule(dataset: Any, leading: Any) -> Any:
     """Multiplies the number of elements by their fixed size."""
     size, batches = 1, _cardinality(dataset)
     if leading:
@@ -103,18 +104,18 @@ def _without_rule(dataset, leading):
     )
 
 
-def _fixed_size(dataset):
+def _fixed_size(dataset: Any) -> Any:
     shape = getattr(keras.tree.flatten(dataset.element_spec)[0], "shape", None)
     if shape is None or shape.rank is None or shape.rank == 0:
         return None
     return shape[0]
 
 
-def _like_input(dataset, leading):
+def _like_input(dataset: Any, leading: Any) -> Any:
     return _pass(_input(dataset), leading)
 
 
-def _mapped(dataset, leading):
+def _mapped(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading)
     if found is None:
         return _without_rule(dataset, leading)
@@ -127,7 +128,7 @@ def _mapped(dataset, leading):
     return dataclasses.replace(found, certain=False)
 
 
-def _asserted(dataset, leading):
+def _asserted(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading)
     if found is not None and found.certain:
         return found
@@ -138,7 +139,7 @@ def _asserted(dataset, leading):
     return dataclasses.replace(known, distinct=distinct)
 
 
-def _at_most(dataset, leading):
+def _at_most(dataset: Any, leading: Any) -> Any:
     """Returns an upper bound, for a step that removes elements."""
     found = _pass(_input(dataset), leading)
     if found is None:
@@ -151,11 +152,12 @@ def _at_most(dataset, leading):
     )
 
 
-def _shuffled(dataset, leading):
+def _shuffled(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading)
     if found is None:
         return None
-    changes, _ = _keras.shuffle_of_dataset(dataset)
+    shuffle: Any = _keras.shuffle_of_dataset(dataset)
+    changes, _ = shuffle
     first = found.prefix(1)
     alike = found.batches is not None and first is not None
     alike = alike and first * found.batches == found.total
@@ -166,16 +168,16 @@ def _shuffled(dataset, leading):
     )
 
 
-def _repeated(dataset, leading):
+def _repeated(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading)
-    times = _keras.count_of_step(dataset)
+    times: Any = _keras.count_of_step(dataset)
     if found is None or times == 1:
         return found
     times = math.inf if times < 0 else times
     if not times or not found.total:
         return _nothing(found)
 
-    def prefix(k):
+    def prefix(k: Any) -> Any:
         if found.batches in (None, math.inf):
             return found.prefix(k)
         k = min(k, times * found.batches)
@@ -192,13 +194,13 @@ def _repeated(dataset, leading):
     )
 
 
-def _nothing(found):
+def _nothing(found: Any) -> Any:
     return dataclasses.replace(
         found, total=0, distinct=0, batches=0, prefix=lambda _: 0
     )
 
 
-def _first_ones(dataset, leading):
+def _first_ones(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading)
     count = _keras.count_of_step(dataset)
     if found is None or count < 0:
@@ -214,7 +216,7 @@ def _first_ones(dataset, leading):
     )
 
 
-def _later_ones(dataset, leading):
+def _later_ones(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading)
     count = _keras.count_of_step(dataset)
     if found is None:
@@ -224,7 +226,7 @@ def _later_ones(dataset, leading):
     skipped, certain = _of_first(found, count)
     total = found.total - skipped
 
-    def prefix(k):
+    def prefix(k: Any) -> Any:
         first, both = found.prefix(count), found.prefix(count + k)
         return None if None in (first, both) else both - first
 
@@ -239,7 +241,7 @@ def _later_ones(dataset, leading):
     )
 
 
-def _of_first(found, count):
+def _of_first(found: Any, count: Any) -> Any:
     """Returns the number of examples in the first elements, and if certain."""
     known = found.prefix(count)
     if known is not None:
@@ -250,7 +252,7 @@ def _of_first(found, count):
     return round(share * found.total), False
 
 
-def _sharded(dataset, leading):
+def _sharded(dataset: Any, leading: Any) -> Any:
     found, all_of = _without_rule(dataset, False), _pass(_input(dataset), False)
     if leading or found is None or all_of is None:
         return _without_rule(dataset, leading)
@@ -258,7 +260,7 @@ def _sharded(dataset, leading):
     return dataclasses.replace(found, certain=once, ordered=all_of.ordered)
 
 
-def _batched(dataset, leading):
+def _batched(dataset: Any, leading: Any) -> Any:
     found = _pass(_input(dataset), leading=False)
     if found is None:
         return _without_rule(dataset, leading)
@@ -295,7 +297,7 @@ def _batched(dataset, leading):
     )
 
 
-def _grouped(dataset, leading):
+def _grouped(dataset: Any, leading: Any) -> Any:
     """Estimates batches of similar examples: all of them, in any batch."""
     if not leading:
         return None
@@ -307,7 +309,7 @@ def _grouped(dataset, leading):
     )
 
 
-def _unbatched(dataset, leading):
+def _unbatched(dataset: Any, leading: Any) -> Any:
     if leading:
         return _without_rule(dataset, leading)
     found = _pass(_before_normalizing(dataset), leading=True)
@@ -318,7 +320,7 @@ def _unbatched(dataset, leading):
     )
 
 
-def _rebatched(dataset, leading):
+def _rebatched(dataset: Any, leading: Any) -> Any:
     if not leading:
         return _without_rule(dataset, leading)
     found = _pass(_before_normalizing(dataset), leading=True)
@@ -332,7 +334,7 @@ def _rebatched(dataset, leading):
     )
 
 
-def _before_normalizing(dataset):
+def _before_normalizing(dataset: Any) -> Any:
     """Returns the input of a step for which TensorFlow adds a map."""
     before = _input(dataset)
     if _step(before) == "Restructured":
@@ -342,7 +344,7 @@ def _before_normalizing(dataset):
     return before
 
 
-def _zipped(dataset, leading):
+def _zipped(dataset: Any, leading: Any) -> Any:
     parts = [_pass(one, leading) for one in _keras.inputs_of_step(dataset)]
     batches = _cardinality(dataset)
     if batches is None or None in parts:
@@ -368,13 +370,13 @@ def _zipped(dataset, leading):
     )
 
 
-def _concatenated(dataset, leading):
+def _concatenated(dataset: Any, leading: Any) -> Any:
     parts = [_pass(one, leading) for one in _keras.inputs_of_step(dataset)]
     if None in parts or None in [one.batches for one in parts]:
         return _without_rule(dataset, leading)
     first, second = parts
 
-    def prefix(k):
+    def prefix(k: Any) -> Any:
         if k <= first.batches:
             return first.prefix(k)
         rest = second.prefix(k - first.batches)

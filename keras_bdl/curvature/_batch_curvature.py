@@ -24,7 +24,7 @@ _plain_python = tf.autograph.experimental.do_not_convert
 class PassOptions(TypedDict, total=False):
     """Options of the forward pass for gradients and curvature of a batch.
 
-    Attributes:
+    Args:
         training: Whether the model runs with `training=True`. Defaults to
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults

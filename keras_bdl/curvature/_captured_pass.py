@@ -11,6 +11,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_choice
+from keras_bdl._backend import first_tensor
 from keras_bdl._backend import num_replicas
 from keras_bdl._data._batches import to_dense
 from keras_bdl._data._dataset_size import EXAMPLES
@@ -24,7 +25,6 @@ from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram
 from keras_bdl.curvature._rule import in_full_precision
-from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import mean_of_examples
 from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
 from keras_bdl.likelihoods._loss_as_likelihood import ignored_class

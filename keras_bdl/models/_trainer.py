@@ -189,7 +189,8 @@ class BayesianTrainer(keras.Model):
 
     def _mend_keras(self) -> None:
         # Every training, evaluation and prediction makes its step first.
-        if in_several_workers(self.distribute_strategy):
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync > 1 and in_several_workers(strategy):
             _workers.mend_keras()
 
     def _priors_changed(self, function: str) -> bool:

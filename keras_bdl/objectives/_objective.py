@@ -18,6 +18,7 @@ from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import as_names
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import first_tensor
 from keras_bdl._backend import grad_and_aux
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import tensor
@@ -28,7 +29,6 @@ from keras_bdl._keras import loss_scale
 from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._captured_pass import Losses
-from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import weighted

@@ -20,6 +20,7 @@ from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import call_shared
 from keras_bdl._backend import is_tracing
+from keras_bdl._backend import num_replicas
 from keras_bdl._backend import outside_of_trace
 from keras_bdl._backend import pays_to_compile
 from keras_bdl._backend import tensor_of
@@ -428,8 +429,9 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
             means = [mean / len(tensors) for mean in means]
         if scale is not None:  # the outer optimizer divides by the scale
             means = [mean * ops.cast(scale, mean.dtype) for mean in means]
-        weight = replica_weight(data)
-        means = for_all_replicas(model.optimizer, means, weight)
+        if num_replicas() > 1:
+            weight = replica_weight(data)
+            means = for_all_replicas(model.optimizer, means, weight)
         # All tensors go into one list, as if they were gradients: replicas
         # reduce this list, and loss scaling checks it for infinities.
         self._sizes = tuple(len(of_variable) for of_variable in found)

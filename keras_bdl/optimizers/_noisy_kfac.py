@@ -338,6 +338,10 @@ class KFAC(NoisyKFAC):
     `keras_bdl.fit_laplace` instead averages over targets that the trained
     model predicts.
 
+    Args:
+        **options: Those of `keras_bdl.NoisyKFAC`, and those of
+            `keras_bdl.optimizers.NaturalGradientOptions`.
+
     Example:
 
     ```python

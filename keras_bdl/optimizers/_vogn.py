@@ -274,6 +274,10 @@ class OGN(VOGN):
     `keras_bdl.predict`. For `model.evaluate` and `model.predict`, compile with
     `samples`.
 
+    Args:
+        **options: Those of `keras_bdl.VOGN`, and those of
+            `keras_bdl.optimizers.NaturalGradientOptions`.
+
     Example:
 
     ```python

@@ -44,7 +44,7 @@ def merged(
     a = ops.cast(first_count / (first_count + second_count), dtype)
     b = 1.0 - a
 
-    def mean_of(name):
+    def mean_of(name: Any) -> Any:
         return a * first[name] + b * second[name]
 
     result: dict[str, Any] = {}
@@ -190,7 +190,7 @@ class ClassificationAverage:
         )
 
 
-def _log_probabilities(output, task, from_logits):
+def _log_probabilities(output: Any, task: Any, from_logits: Any) -> Any:
     if task == "binary":
         return _log_bernoulli(output, from_logits)
     if from_logits:
@@ -200,7 +200,7 @@ def _log_probabilities(output, task, from_logits):
     return log_p - ops.log(ops.sum(output, axis=-1, keepdims=True))
 
 
-def _log_bernoulli(output, from_logits):
+def _log_bernoulli(output: Any, from_logits: Any) -> Any:
     if output.shape[-1] == 1:
         output = ops.squeeze(output, axis=-1)
     if from_logits:
@@ -211,7 +211,7 @@ def _log_bernoulli(output, from_logits):
     return ops.stack([no, yes], axis=-1)
 
 
-def _class_labels(y, shape):
+def _class_labels(y: Any, shape: Any) -> Any:
     """Returns labels without a last axis of length 1, as integers."""
     if y.ndim == len(shape) and y.shape[-1] == 1:
         y = y[..., 0]
@@ -305,7 +305,7 @@ class RegressionAverage:
         )
 
 
-def _broadcast_noise(noise_stddev, shape):
+def _broadcast_noise(noise_stddev: Any, shape: Any) -> Any:
     noise = np.asarray(noise_stddev, "float32")
     try:
         return np.broadcast_to(noise, shape)
@@ -370,22 +370,22 @@ def samples_first(array: np.ndarray | None) -> np.ndarray | None:
     return np.swapaxes(array, 0, 1)
 
 
-def _entropy(average):
+def _entropy(average: Any) -> Any:
     # A class of probability 0 adds 0 and not 0 * log 0.
     log_p = ops.maximum(average["log_mean"], -1e38)
     return -ops.sum(ops.exp(log_p) * log_p, axis=-1)
 
 
-def _information(average):
+def _information(average: Any) -> Any:
     return ops.maximum(_entropy(average) - average["entropy"], 0.0)
 
 
-def _within(average):
+def _within(average: Any) -> Any:
     within = average.get("within")
     return ops.zeros_like(average["offset"]) if within is None else within
 
 
-def _variance(average):
+def _variance(average: Any) -> Any:
     return average["variance"] + _within(average)
 
 
@@ -472,7 +472,7 @@ def named_quantities(
     }
 
 
-def _as_output(value, name, output):
+def _as_output(value: Any, name: Any, output: Any) -> Any:
     """Returns a quantity of class 1 in the shape of a binary output."""
     if output.likelihood.task != "binary":
         return value

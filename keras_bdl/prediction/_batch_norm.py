@@ -289,7 +289,7 @@ class TrainingForward:
         self, inputs: Any, values: list, count: Any
     ) -> dict[int, keras.KerasTensor]:
         """Returns the statistics of this replica's batch, each as one row."""
-        model = self._model()
+        model: Any = self._model()
         inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
         values = list(values)
         for i in seed_states(model):

@@ -109,7 +109,7 @@ class TemperatureScaling(Calibrator):
             )
         return self._temperature
 
-    def _fit(self, log_probs, y):
+    def _fit(self, log_probs: Any, y: Any) -> None:
         """Fits the temperature by (2)."""
         from scipy.optimize import brentq
 
@@ -121,7 +121,7 @@ class TemperatureScaling(Calibrator):
                 "Received: a label of probability 0"
             )
 
-        def slope(log_beta):
+        def slope(log_beta: Any) -> Any:
             """Returns the derivative of (2) with respect to `1/T`."""
             scaled = np.exp(log_softmax(log_probs * np.exp(log_beta)))
             # A class of probability 0 contributes 0, not 0 * log 0.
@@ -145,7 +145,7 @@ class TemperatureScaling(Calibrator):
         root = brentq(slope, -np.log(hottest), -np.log(coldest), xtol=1e-12)
         self._temperature = float(np.exp(-root))
 
-    def _calibrated(self, prediction):
+    def _calibrated(self, prediction: Any) -> Any:
         log_mean = np.asarray(prediction.log_mean, dtype="float64")
         return log_softmax(log_mean * (1.0 / self.temperature))  # (1)
 
@@ -183,7 +183,7 @@ class VectorScaling(Calibrator):
         - [Guo et al., 2017](https://arxiv.org/abs/1706.04599), section 4.2
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._parameters: Any = None
 
     @property
@@ -196,7 +196,7 @@ class VectorScaling(Calibrator):
         """b, one number for each class. Their sum is 0."""
         return self._fitted()[1]
 
-    def _fit(self, log_probs, y):
+    def _fit(self, log_probs: Any, y: Any) -> None:
         """Fits the scales and offsets by (2)."""
         from scipy.optimize import minimize
 
@@ -204,7 +204,7 @@ class VectorScaling(Calibrator):
         classes = log_p.shape[-1]
         one_hot = np.eye(classes)[y]
 
-        def objective(parameters):
+        def objective(parameters: Any) -> Any:
             a, b = parameters.reshape(2, classes)
             log_q = log_softmax(a * log_p + b)
             error = (np.exp(log_q) - one_hot) / len(y)
@@ -221,14 +221,14 @@ class VectorScaling(Calibrator):
         a, b = found.x.reshape(2, classes)
         self._parameters = a, b - b.mean()
 
-    def _calibrated(self, prediction):
+    def _calibrated(self, prediction: Any) -> Any:
         scale, offset = self._fitted()
         check_classes(prediction, len(scale))
         log_p = np.asarray(prediction.log_mean, "float64")
         log_p = np.maximum(log_p, _LOG_SMALLEST)
         return log_softmax(scale * log_p + offset)  # (1)
 
-    def _fitted(self):
+    def _fitted(self) -> Any:
         if self._parameters is None:
             raise RuntimeError(
                 "`VectorScaling` is not fitted yet. Call `fit(prediction, y)` "
@@ -265,10 +265,10 @@ class IsotonicCalibration(Calibrator):
           https://doi.org/10.1145/775047.775151)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._functions: Any = None
 
-    def _fit(self, log_probs, y):
+    def _fit(self, log_probs: Any, y: Any) -> None:
         """Fits the functions g_c."""
         from sklearn.isotonic import IsotonicRegression
 
@@ -281,7 +281,7 @@ class IsotonicCalibration(Calibrator):
             for c in range(p.shape[-1])
         ]
 
-    def _calibrated(self, prediction):
+    def _calibrated(self, prediction: Any) -> Any:
         if self._functions is None:
             raise RuntimeError(
                 "`IsotonicCalibration` is not fitted yet. Call "

@@ -39,9 +39,9 @@ def export(
     drops = any(group.layout.drops for group in model._groups.value)
     tables = _tables_in(model._network.value)
     if format != "tf_saved_model":
-        # The export of Keras finds the tables here.
-        model._tables = tf.Module()
-        model._tables.all = tables
+        # The export of Keras follows the attributes of the model.
+        model.lookup_tables = tf.Module()
+        model.lookup_tables.all = tables
         if format in _CHECKS:
             _check_random(model, format, drops)
         if format == "onnx":

@@ -350,7 +350,7 @@ def _cotangents(tape: Any, outputs: Any, places: list) -> list:
     """Returns the gradients of each output, `(n, examples, ...)` a place."""
     count = outputs.shape[1]
 
-    def gradients(k):
+    def gradients(k: Any) -> Any:
         direction = tf.ones_like(outputs) * tf.one_hot(
             k, count, dtype=outputs.dtype
         )
@@ -408,8 +408,8 @@ def _explicit(
     # The examples on the first axis, like the inputs.
     cotangents = [_swapped(dz) for _, dz in calls]
 
-    def of_examples(inputs, cotangents):
-        def whitened(k):
+    def of_examples(inputs: Any, cotangents: Any) -> Any:
+        def whitened(k: Any) -> Any:
             pairs = [
                 (x, dz[:, k]) for x, dz in zip(inputs, cotangents, strict=True)
             ]
@@ -427,11 +427,11 @@ def _explicit(
     weights = sum(math.prod(v.shape) for b in blocks for v in b.variables)
     examples = tf.shape(cotangents[0])[0]
 
-    def of_one_example(i):
+    def of_one_example(i: Any) -> Any:
         one = [rule.of_examples(x, lambda t: tf.gather(t, [i])) for x in inputs]
         return of_examples(one, [tf.gather(dz, [i]) for dz in cotangents])[0]
 
-    def example_by_example():
+    def example_by_example() -> Any:
         return tf.map_fn(
             of_one_example,
             tf.range(examples),

@@ -1,6 +1,7 @@
 """The average of a model's outputs over posterior samples, in one graph."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +19,9 @@ from keras_bdl.prediction._links import output_gaussians
 from keras_bdl.prediction._links import with_closed_form
 from keras_bdl.prediction._options import EXACT_LINKS
 from keras_bdl.prediction._options import MONTE_CARLO
-from keras_bdl.prediction._options import AverageOptions
+from keras_bdl.prediction._options import PredictOptions
 from keras_bdl.prediction._outputs import MEAN
+from keras_bdl.prediction._outputs import POISSON
 from keras_bdl.prediction._outputs import DescribedOutput
 from keras_bdl.prediction._outputs import at_least_float32
 from keras_bdl.prediction._outputs import described_outputs
@@ -29,6 +31,63 @@ from keras_bdl.prediction._outputs import with_masks
 from keras_bdl.prediction._sample_loop import average_over_samples
 from keras_bdl.prediction._stateless_call import seed_states
 from keras_bdl.prediction._stateless_call import stateless_call
+
+
+@dataclasses.dataclass(frozen=True)
+class AverageOptions:
+    """All that a graph of a prediction depends on besides the model.
+
+    `positions` are the places in `model.variables` of what differs between
+    samples. `blocks` is, with a link, the layout of the covariance,
+    whose variables are `covered`; `()` means the trainable ones, as in older
+    files. `noise` has the noise of each flat output, as `Likelihood` has it;
+    `None` means that the compiled loss has them.
+    """
+
+    task: Any = None
+    from_logits: Any = None
+    moments: Callable | None = None
+    noise: Sequence[Any] | None = None
+    keep_samples: bool = False
+    linearized: bool = False
+    link: str | None = None
+    positions: tuple[int, ...] = ()
+    drops: bool = False
+    blocks: tuple[tuple, ...] = ()
+    covered: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, options: PredictOptions, **of_graph: Any) -> "AverageOptions":
+        """Returns the user's options together with those of the graph."""
+        return cls(
+            task=options.task,
+            from_logits=options.from_logits,
+            moments=options.moments,
+            link=options.link,
+            **of_graph,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what all samples share, for a `.keras` file."""
+        return {
+            "task": self.task,
+            "from_logits": self.from_logits,
+            "moments": _serialized_moments(self.moments),
+            "noise": self.noise and [*map(_serialized_noise, self.noise)],
+            "linearized": self.linearized,
+            "link": self.link,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict | None = None
+    ) -> "AverageOptions":
+        """Returns the options that `get_config` described."""
+        moments = _deserialized_moments(config["moments"], custom_objects)
+        noise = config.get("noise")  # older files have none
+        if noise is not None:
+            noise = [_deserialized_noise(one, custom_objects) for one in noise]
+        return cls(**{**config, "moments": moments, "noise": noise})
 
 
 class NetworkAverage:
@@ -91,7 +150,7 @@ class NetworkAverage:
         varying = [*self.options.positions, *seed_states(model)]
         draws_outputs = self.options.link == MONTE_CARLO
 
-        def network(fixed, sample):
+        def network(fixed: Any, sample: Any) -> Any:
             x = keras.tree.pack_sequence_as(inputs, fixed[: len(arrays)])
             fixed = fixed[len(arrays) :]
             values = dict(zip(others, fixed, strict=False))
@@ -186,7 +245,7 @@ class NetworkAverage:
         raw: list = []  # what the network itself returns
         masks: list = []
 
-        def targets(outputs):
+        def targets(outputs: Any) -> Any:
             if self.options.moments is not None:
                 masks.extend(masks_of(outputs))
                 raw.extend(self._moments(outputs))
@@ -216,8 +275,8 @@ class NetworkAverage:
 
     def _call(self, inputs: Any, values: dict[int, Any]) -> Any:
         model = self._model()
-        values = [values[i] for i in range(len(model.variables))]
-        scope = keras.StatelessScope(zip(model.variables, values, strict=True))
+        pairs = [(v, values[i]) for i, v in enumerate(model.variables)]
+        scope = keras.StatelessScope(pairs)
         with contextlib.ExitStack() as stack:
             if self.options.drops:
                 stack.enter_context(dropout_on(model))
@@ -246,7 +305,8 @@ class NetworkAverage:
         ]
 
     def _moments(self, outputs: Any) -> list[dict[str, Any]]:
-        values = moments_of(outputs, self.options.moments)
+        moments: Any = self.options.moments
+        values = moments_of(outputs, moments)
         self.outputs, self.structure = [MEAN], None
         return [values]
 
@@ -254,3 +314,38 @@ class NetworkAverage:
         """Sets `outputs` and `structure`."""
         self.outputs = described_outputs(self._model(), outputs, self.options)
         self.structure = keras.tree.map_structure(lambda _: None, outputs)
+
+
+def _serialized_noise(noise: Any) -> Any:
+    if noise is POISSON:
+        return "poisson"
+    return keras.saving.serialize_keras_object(noise)
+
+
+def _deserialized_noise(config: Any, custom_objects: dict | None) -> Any:
+    if config == "poisson":
+        return POISSON
+    return keras.saving.deserialize_keras_object(config, custom_objects)
+
+
+def _serialized_moments(moments: Any) -> dict[str, Any] | None:
+    """Returns a config; the method of a likelihood is stored with its owner."""
+    if moments is None:
+        return None
+    owner = getattr(moments, "__self__", None)
+    if owner is not None:
+        return {"of": keras.saving.serialize_keras_object(owner)}
+    return {"function": keras.saving.serialize_keras_object(moments)}
+
+
+def _deserialized_moments(config: Any, custom_objects: dict | None) -> Any:
+    if config is None:
+        return None
+    if "of" in config:
+        owner = keras.saving.deserialize_keras_object(
+            config["of"], custom_objects
+        )
+        return owner.moments
+    return keras.saving.deserialize_keras_object(
+        config["function"], custom_objects
+    )

@@ -1,8 +1,7 @@
-"""The options of a prediction: those that users give, and those of a graph."""
+"""The options of `keras_bdl.predict` that few need."""
 
 import dataclasses
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,7 +10,6 @@ import numpy as np
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_number
-from keras_bdl.prediction._outputs import POISSON
 
 PROBIT, MONTE_CARLO, IDENTITY = "probit", "monte_carlo", "identity"
 # The links whose result is in closed form, without samples.
@@ -121,105 +119,14 @@ class PredictOptions:
                 )
 
 
-def options_or_default(options: PredictOptions | None) -> PredictOptions:
-    """Returns the argument `options`, or the options of `None`."""
-    if options is None:
-        return PredictOptions()
+# The options of `None`.
+DEFAULT_OPTIONS = PredictOptions()
+
+
+def check_options(options: PredictOptions) -> None:
+    """Raises an error if the argument `options` of a prediction is wrong."""
     if not isinstance(options, PredictOptions):
         raise ValueError(
             "`options` must be a `keras_bdl.prediction.PredictOptions`, or "
             f"`None`. Received: options={options!r}"
         )
-    return options
-
-
-@dataclasses.dataclass(frozen=True)
-class AverageOptions:
-    """All that a graph of a prediction depends on besides the model.
-
-    `positions` are the places in `model.variables` of what differs between
-    samples. `blocks` is, with a link, the layout of the covariance,
-    whose variables are `covered`; `()` means the trainable ones, as in older
-    files. `noise` has the noise of each flat output, as `Likelihood` has it;
-    `None` means that the compiled loss has them.
-    """
-
-    task: Any = None
-    from_logits: Any = None
-    moments: Callable | None = None
-    noise: Sequence[Any] | None = None
-    keep_samples: bool = False
-    linearized: bool = False
-    link: str | None = None
-    positions: tuple[int, ...] = ()
-    drops: bool = False
-    blocks: tuple[tuple, ...] = ()
-    covered: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, options: PredictOptions, **of_graph: Any) -> "AverageOptions":
-        """Returns the user's options together with those of the graph."""
-        return cls(
-            task=options.task,
-            from_logits=options.from_logits,
-            moments=options.moments,
-            link=options.link,
-            **of_graph,
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what all samples share, for a `.keras` file."""
-        return {
-            "task": self.task,
-            "from_logits": self.from_logits,
-            "moments": _serialized_moments(self.moments),
-            "noise": self.noise and [*map(_serialized_noise, self.noise)],
-            "linearized": self.linearized,
-            "link": self.link,
-        }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict | None = None
-    ) -> "AverageOptions":
-        """Returns the options that `get_config` described."""
-        moments = _deserialized_moments(config["moments"], custom_objects)
-        noise = config.get("noise")  # older files have none
-        if noise is not None:
-            noise = [_deserialized_noise(one, custom_objects) for one in noise]
-        return cls(**{**config, "moments": moments, "noise": noise})
-
-
-def _serialized_noise(noise: Any) -> Any:
-    if noise is POISSON:
-        return "poisson"
-    return keras.saving.serialize_keras_object(noise)
-
-
-def _deserialized_noise(config: Any, custom_objects: dict | None) -> Any:
-    if config == "poisson":
-        return POISSON
-    return keras.saving.deserialize_keras_object(config, custom_objects)
-
-
-def _serialized_moments(moments: Any) -> dict[str, Any] | None:
-    """Returns a config; the method of a likelihood is stored with its owner."""
-    if moments is None:
-        return None
-    owner = getattr(moments, "__self__", None)
-    if owner is not None:
-        return {"of": keras.saving.serialize_keras_object(owner)}
-    return {"function": keras.saving.serialize_keras_object(moments)}
-
-
-def _deserialized_moments(config: Any, custom_objects: dict | None) -> Any:
-    if config is None:
-        return None
-    if "of" in config:
-        owner = keras.saving.deserialize_keras_object(
-            config["of"], custom_objects
-        )
-        return owner.moments
-    return keras.saving.deserialize_keras_object(
-        config["function"], custom_objects
-    )

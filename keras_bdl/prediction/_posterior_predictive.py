@@ -27,9 +27,10 @@ from keras_bdl.prediction._averages import checked_names
 from keras_bdl.prediction._averages import merged
 from keras_bdl.prediction._averages import named_quantities
 from keras_bdl.prediction._export import export
-from keras_bdl.prediction._options import AverageOptions
+from keras_bdl.prediction._network_average import AverageOptions
+from keras_bdl.prediction._options import DEFAULT_OPTIONS
 from keras_bdl.prediction._options import PredictOptions
-from keras_bdl.prediction._options import options_or_default
+from keras_bdl.prediction._options import check_options
 from keras_bdl.prediction._outputs import names_of_outputs
 from keras_bdl.prediction._posterior_samples import SampleStack
 from keras_bdl.prediction._posterior_samples import chosen_draws
@@ -100,6 +101,9 @@ class PosteriorPredictive(keras.Model):
     ```
     """
 
+    _groups: Any
+    _symbols: Any
+
     def __init__(
         self,
         model: keras.Model,
@@ -122,8 +126,11 @@ class PosteriorPredictive(keras.Model):
                 "`model` must be built. Call it on a batch of inputs first. "
                 f"Received: model={model.name!r}"
             )
-        options = options_or_default(options)
-        _check_unused(options)
+        if options is None:
+            options = DEFAULT_OPTIONS
+        else:
+            check_options(options)
+            _check_unused(options)
         draws = chosen_draws(
             model,
             posterior,
@@ -186,7 +193,7 @@ class PosteriorPredictive(keras.Model):
         )
         _check_closed_form(options.link, as_names(outputs))
         self._weights_dtype = weights_dtype
-        self._symbols: Any = None
+        self._symbols = None
         self._owns_network = False
         self._groups = Untracked(
             [
@@ -453,7 +460,7 @@ class Untracked:
         self.value = value
 
 
-def _check_closed_form(link: str | None, names: Sequence[str]) -> None:
+def _check_closed_form(link: Any, names: Sequence[str]) -> None:
     """Raises an error if a name has no closed form."""
     unknown = set(names) - set(IN_CLOSED_FORM.get(link, names))
     if unknown:
@@ -466,10 +473,9 @@ def _check_closed_form(link: str | None, names: Sequence[str]) -> None:
 
 def _check_unused(options: PredictOptions) -> None:
     """Raises an error for options that only `keras_bdl.predict` has."""
-    defaults = PredictOptions()
     for name in ("noise_stddev", "tolerance", "steps"):
         value = getattr(options, name)
-        if np.any(value != getattr(defaults, name)):
+        if np.any(value != getattr(DEFAULT_OPTIONS, name)):
             raise ValueError(
                 f"`options` of `PosteriorPredictive` must not have `{name}`, "
                 "which only `keras_bdl.predict` uses. "

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_number
 from keras_bdl._data._batches import Batches
@@ -73,7 +74,7 @@ class PosteriorDraws:
         self.link = link
         self.layout, self.arrays = _covariance(posterior, link)
         self.covered: tuple[int, ...] = ()
-        self.posterior = posterior
+        self.posterior: Any = posterior
         if link in EXACT_LINKS:
             samples = 1
         self.seeds = _seeds(model, posterior, samples, seed)
@@ -85,7 +86,8 @@ class PosteriorDraws:
             posterior.check(model)
             if link is not None:
                 self.covered = _positions(model, posterior.variables(model))
-            if batch_norm_batches is None and self._moves_weights():
+            normed = any(map(_is_batch_norm, _keras.all_layers(model)))
+            if normed and batch_norm_batches is None and self._moves_weights():
                 warn_of_stale_statistics(
                     model,
                     f"`{type(posterior).__name__}`",
@@ -201,9 +203,7 @@ class PosteriorDraws:
             )
 
 
-def _covariance(
-    posterior: Posterior | None, link: str | None
-) -> tuple[tuple, list]:
+def _covariance(posterior: Any, link: str | None) -> tuple[tuple, list]:
     """Returns layout and arrays of the blocks that a link needs."""
     if link is None:
         return (), []
@@ -218,13 +218,17 @@ def _covariance(
     return layout_and_arrays(blocks)
 
 
+def _is_batch_norm(layer: keras.layers.Layer) -> bool:
+    return isinstance(layer, keras.layers.BatchNormalization)
+
+
 def _positions(model: keras.Model, variables: list) -> tuple[int, ...]:
     position = {id(v): i for i, v in enumerate(model.variables)}
     return tuple(position[id(v)] for v in variables)
 
 
 def _seeds(
-    model: keras.Model, posterior: Posterior | None, samples: Any, seed: int
+    model: keras.Model, posterior: Any, samples: Any, seed: int
 ) -> Sequence[Any]:
     if samples not in (None, AUTO):
         check_number(

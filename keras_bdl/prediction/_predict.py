@@ -27,11 +27,12 @@ from keras_bdl.prediction._averages import RegressionAverage
 from keras_bdl.prediction._averages import merged
 from keras_bdl.prediction._averages import standard_error
 from keras_bdl.prediction._averages import with_all_samples
+from keras_bdl.prediction._network_average import AverageOptions
 from keras_bdl.prediction._network_average import NetworkAverage
+from keras_bdl.prediction._options import DEFAULT_OPTIONS
 from keras_bdl.prediction._options import EXACT_LINKS
-from keras_bdl.prediction._options import AverageOptions
 from keras_bdl.prediction._options import PredictOptions
-from keras_bdl.prediction._options import options_or_default
+from keras_bdl.prediction._options import check_options
 from keras_bdl.prediction._outputs import DescribedOutput
 from keras_bdl.prediction._outputs import OutputCheck
 from keras_bdl.prediction._outputs import per_output
@@ -138,7 +139,10 @@ def predict(
     ```
     """
     check_model(model)
-    options = options_or_default(options)
+    if options is None:
+        options = DEFAULT_OPTIONS
+    else:
+        check_options(options)
     _check_keep_samples(keep_samples, samples, options.link)
     if on_batch is not None and not callable(on_batch):
         raise ValueError(
@@ -286,7 +290,7 @@ class PredictionRun:
             covered=self._draws.covered,
         )
 
-        def make():
+        def make() -> Any:
             reference: Any = weakref.ref(model)
             average = NetworkAverage(
                 reference,
@@ -299,7 +303,7 @@ class PredictionRun:
         fixed = average.fixed_values(stack.values)
         self._average = average
 
-        def forward(inputs, seeds):
+        def forward(inputs: Any, seeds: Any) -> Any:
             found = function(inputs, fixed, [*stack.stacked, *seeds])
             return [with_all_samples(one, len(stack)) for one in found]
 

@@ -16,10 +16,9 @@ from keras_bdl._data._checked_inputs import kept_labels
 from keras_bdl._data._checked_inputs import labels_of
 from keras_bdl._data._checked_inputs import probabilities as checked
 from keras_bdl._data._checked_inputs import row_blocks
-from keras_bdl._inherited_arguments import InheritedArguments
 
 
-class Prediction(InheritedArguments):
+class Prediction:
     """Base class of the prediction of one model output.
 
     `keras_bdl.predict` returns a subclass. Arrays are NumPy arrays with the
@@ -91,11 +90,11 @@ class Prediction(InheritedArguments):
         return self._samples is not None
 
     @property
-    def _shape(self):
+    def _shape(self) -> Any:
         return np.shape(self.mean)
 
     @property
-    def _shape_of_labels(self):
+    def _shape_of_labels(self) -> Any:
         return self._shape
 
     def __len__(self) -> int:
@@ -154,6 +153,9 @@ class ClassificationPrediction(Prediction):
         ignore_class: Label of entries that do not count, as in
             `keras.losses.SparseCategoricalCrossentropy`. Defaults to `None`:
             no such label.
+        num_samples: As in `Prediction`. Defaults to `1`.
+        standard_error: As in `Prediction`. Defaults to `None`.
+        mask: As in `Prediction`. Defaults to `None`.
 
     Example:
 
@@ -173,11 +175,21 @@ class ClassificationPrediction(Prediction):
         expected_entropy: ArrayLike | None = None,
         stddev: ArrayLike | None = None,
         votes: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        samples: ArrayLike | None = None,
         ignore_class: int | None = None,
-        **kwargs: Any,
+        num_samples: int = 1,
+        standard_error: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
     ):
         self.log_mean = np.asarray(log_mean)
-        super().__init__(**kwargs)
+        super().__init__(
+            num_samples=num_samples,
+            y=y,
+            samples=samples,
+            standard_error=standard_error,
+            mask=mask,
+        )
         self.ignore_class = ignore_class
         if expected_entropy is None:
             expected_entropy = self.entropy
@@ -226,12 +238,12 @@ class ClassificationPrediction(Prediction):
         return self.log_mean.shape[-1]
 
     @property
-    def _shape(self):
+    def _shape(self) -> Any:
         # Without `mean`, whose memory is that of `log_mean`.
         return self.log_mean.shape
 
     @property
-    def _shape_of_labels(self):
+    def _shape_of_labels(self) -> Any:
         return self.log_mean.shape[:-1]
 
     @property
@@ -294,6 +306,10 @@ class RegressionPrediction(Prediction):
         sample_variances: Every `v_s`, broadcastable to `samples`. Defaults
             to `None`, zero.
         samples: Every `m_s`, samples on the first axis. Defaults to `None`.
+        num_samples: As in `Prediction`. Defaults to `1`.
+        y: Targets found in the data. Defaults to `None`.
+        standard_error: As in `Prediction`. Defaults to `None`.
+        mask: As in `Prediction`. Defaults to `None`.
 
     Attributes:
         noise_is_known: Whether (2) was given. The losses of
@@ -319,10 +335,20 @@ class RegressionPrediction(Prediction):
         variance_between: ArrayLike | None = None,
         variance_within: ArrayLike | None = None,
         sample_variances: ArrayLike | None = None,
-        **kwargs: Any,
+        samples: ArrayLike | None = None,
+        num_samples: int = 1,
+        y: ArrayLike | None = None,
+        standard_error: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
     ):
         self.mean = np.asarray(mean)
-        super().__init__(**kwargs)
+        super().__init__(
+            num_samples=num_samples,
+            y=y,
+            samples=samples,
+            standard_error=standard_error,
+            mask=mask,
+        )
         zero = np.zeros_like(self.mean)
         self.noise_is_known = variance_within is not None
         self._warned = self.noise_is_known
@@ -388,7 +414,7 @@ class RegressionPrediction(Prediction):
         """The part of (4) that is known, without a warning."""
         return self.variance_within + self.variance_between
 
-    def _warn_of_unknown_noise(self, name):
+    def _warn_of_unknown_noise(self, name: Any) -> None:
         if self._warned:
             return
         self._warned = True
@@ -499,7 +525,7 @@ def with_mask(
     return changed
 
 
-def _kept(prediction):
+def _kept(prediction: Any) -> Any:
     if prediction.mask is None:
         return np.ones(math.prod(prediction.log_mean.shape[:-1]), bool)
     return prediction.mask.ravel()

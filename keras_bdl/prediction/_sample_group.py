@@ -10,9 +10,9 @@ from keras import ops
 from keras_bdl._backend import is_tracing
 from keras_bdl.posteriors._covered_weights import made_trainable
 from keras_bdl.prediction._averages import with_all_samples
+from keras_bdl.prediction._network_average import AverageOptions
 from keras_bdl.prediction._network_average import NetworkAverage
 from keras_bdl.prediction._options import MONTE_CARLO
-from keras_bdl.prediction._options import AverageOptions
 from keras_bdl.prediction._posterior_samples import PosteriorDraws
 from keras_bdl.prediction._posterior_samples import SampleStack
 from keras_bdl.prediction._stateless_call import in_a_graph
@@ -81,7 +81,7 @@ class SampleGroup:
         variables = network.variables
         weights = {id(v) for v in made_trainable(network)}
 
-        def add(kind, i, shape, dtype):
+        def add(kind: Any, i: Any, shape: Any, dtype: Any) -> Any:
             return owner.add_weight(
                 name=f"group_{number}_{kind}_{i}",
                 shape=shape,
@@ -91,7 +91,7 @@ class SampleGroup:
                 autocast=False,
             )
 
-        def stored(variable):
+        def stored(variable: Any) -> Any:
             # BatchNorm statistics are small, and may not fit into float16.
             is_weight = id(variable) in weights  # also if frozen now
             return (is_weight and weights_dtype) or variable.dtype

@@ -52,7 +52,7 @@ def average_over_samples(
     if not split.repeats:
         return average(_with_first_axis(split.for_sample(shared, [])))
 
-    def outputs_of(start, size):
+    def outputs_of(start: Any, size: Any) -> Any:
         if split.products == 1 and not in_one_part:
             parts = [tensor[start : start + size] for tensor in samples]
             return tf.vectorized_map(
@@ -73,7 +73,7 @@ def average_over_samples(
     size = tf.minimum(count, _samples_of_a_part(values))
     first = average(outputs_of(0, size))
 
-    def add_part(done, total):
+    def add_part(done: Any, total: Any) -> Any:
         more = tf.minimum(size, count - done)
         part = average(outputs_of(done, more))
         return done + more, merge(total, part, done, more)
@@ -90,12 +90,12 @@ def average_over_samples(
     return total
 
 
-def _with_first_axis(outputs):
+def _with_first_axis(outputs: Any) -> Any:
     """Returns the outputs as those of one sample."""
     return tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), outputs)
 
 
-def _are_small(split, samples, examples):
+def _are_small(split: Any, samples: Any, examples: Any) -> Any:
     """Returns whether all outputs certainly fit into memory at once."""
     shapes = [spec.shape for spec in tf.nest.flatten(split.outputs)]
     count = samples[0].shape[0]
@@ -106,14 +106,16 @@ def _are_small(split, samples, examples):
     return count * values * largest <= _LARGEST
 
 
-def _samples_of_a_part(values):
+def _samples_of_a_part(values: Any) -> Any:
     """Returns how many samples of a number of values to average together."""
     values = tf.maximum(values, 1)
     few = tf.minimum(_LARGEST // values, _FEW)
     return tf.cast(tf.maximum(tf.maximum(_USUAL // values, few), 1), tf.int32)
 
 
-def _values_of_a_sample(split, shared, samples, examples):
+def _values_of_a_sample(
+    split: Any, shared: Any, samples: Any, examples: Any
+) -> Any:
     """Returns the number of output values of one sample."""
     shapes = [spec.shape[1:] for spec in tf.nest.flatten(split.outputs)]
     if all(shape.is_fully_defined() for shape in shapes):
@@ -240,7 +242,7 @@ class SplitFunction:
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
 
-def _part(traced, inputs, outputs):
+def _part(traced: Any, inputs: Any, outputs: Any) -> Any:
     # `prune` also copies what computes the inputs. That may need other outputs
     # of the same operations, so these are inputs, too.
     given = {tensor.ref() for tensor in inputs}
@@ -256,7 +258,7 @@ def _part(traced, inputs, outputs):
     return part.prune(part.inputs[: len(inputs)], part.outputs)
 
 
-def _dependent(sources, outputs):
+def _dependent(sources: Any, outputs: Any) -> Any:
     """Returns the operations between the sources and the outputs."""
     if not sources:
         return set()
@@ -277,7 +279,7 @@ def _dependent(sources, outputs):
     return needed
 
 
-def _inputs_from_outside(operations, outputs, captured):
+def _inputs_from_outside(operations: Any, outputs: Any, captured: Any) -> Any:
     """Returns the tensors that the operations or the outputs take from others.
 
     Constants are left out: a copy of them keeps shapes static. Derivatives have
@@ -300,7 +302,7 @@ def _inputs_from_outside(operations, outputs, captured):
     return list(found.values())
 
 
-def _drawing(graph):
+def _drawing(graph: Any) -> Any:
     """Returns the operations that draw other numbers in each run."""
     stateful = [op for op in graph.get_operations() if op.op_def.is_stateful]
     functions: set = set()
@@ -311,7 +313,7 @@ def _drawing(graph):
     }
 
 
-def _drawing_functions(graph):
+def _drawing_functions(graph: Any) -> Any:
     """Returns the names of functions that draw, also in functions inside."""
     library = graph.as_graph_def().library.function
     found: set = set()
@@ -329,13 +331,13 @@ def _drawing_functions(graph):
         found = more
 
 
-def _is_random(kind):
+def _is_random(kind: Any) -> Any:
     return not kind.startswith("Stateless") and any(
         word in kind for word in _RANDOM
     )
 
 
-def _called(node):
+def _called(node: Any) -> Any:
     """Returns the names of the functions that a node of a graph calls.
 
     Such nodes are calls of a `tf.function`, loops and conditions.
@@ -349,5 +351,5 @@ def _called(node):
     }
 
 
-def _multiplies(op):
+def _multiplies(op: Any) -> Any:
     return any(word in op.type for word in _EXPENSIVE)

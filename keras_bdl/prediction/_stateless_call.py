@@ -250,7 +250,7 @@ def shards_of(strategy: Any, inputs: Any) -> Any:
     examples = len(keras.tree.flatten(inputs)[0])
     size = -(-examples // replicas)
 
-    def shard(context):
+    def shard(context: Any) -> Any:
         start = int(context.replica_id_in_sync_group) * size
         rows = np.minimum(np.arange(start, start + size), examples - 1)
         return keras.tree.map_structure(
@@ -268,12 +268,12 @@ def on_all_replicas(strategy: Any, function: Callable) -> Callable:
     function, also while another thread trains.
     """
 
-    def run(shards, *args):
+    def run(shards: Any, *args: Any) -> Any:
         with TRACING:
             results = strategy.run(function, (shards, *args))
         return keras.tree.map_structure(joined, results)
 
-    def joined(parts):
+    def joined(parts: Any) -> Any:
         if in_several_workers(strategy):
             return strategy.gather(parts, axis=0)
         # A gather would mix the replicas of several threads.
@@ -303,7 +303,7 @@ def traced(
     strategy = model.distribute_strategy
     sharded = sharded and strategy.num_replicas_in_sync > 1
 
-    def make():
+    def make() -> Any:
         if not sharded:
             return compiled(_in_turn(function), jit_compile=jit_compile)
         # Replicas trace in threads that wait for one another, so they cannot
@@ -329,7 +329,7 @@ def _made_for_each_shape(model: keras.Model, make: Callable) -> Callable:
     functions: dict[Hashable, Callable] = {}
     declared = _declared_shapes(model)
 
-    def call(inputs, *args):
+    def call(inputs: Any, *args: Any) -> Any:
         key = _signature(inputs, declared)
         # Another thread may remove the function at any time.
         found = functions.get(key) or functions.setdefault(key, make())

@@ -149,7 +149,7 @@ def test_weights_used_outside_of_their_layer_are_refused(read, graph):
     if graph:
         function = tf.function(function, autograph=False)
     with pytest.raises(ValueError, match="dense/kernel, used"):
-        function(model, SEQUENCES, SEQUENCES)
+        function(model, (SEQUENCES, SEQUENCES))
 
 
 def test_a_layer_in_a_function_traced_before_is_refused():

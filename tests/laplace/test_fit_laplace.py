@@ -6,9 +6,9 @@ from scipy import optimize
 from scipy import stats
 
 import keras_bdl as bdl
-from keras_bdl.curvature._fisher_information import FisherInformation
 from keras_bdl.curvature._rules._dense import DenseRule
 from keras_bdl.laplace import fit_laplace
+from keras_bdl.laplace._fisher_information import FisherInformation
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load

@@ -32,7 +32,7 @@ def network(dense=keras.layers.Dense, *, frozen=False):
 
 def fit(model, optimizer="sgd", *callbacks, **options):
     model.compile(optimizer, cross_entropy(), **options)
-    model.fit(X, Y, batch_size=12, epochs=2, verbose=0, callbacks=callbacks)
+    model.fit(X, Y, batch_size=12, epochs=3, verbose=0, callbacks=callbacks)
     return model
 
 
