@@ -39,13 +39,13 @@ Folders:
     extend         methods of your own      schedules      of step sizes
 """
 
-from keras import backend as _backend
+from keras import backend as _of_keras
 
-if _backend.backend() != "tensorflow":
+if _of_keras.backend() != "tensorflow":
     raise ImportError(
         "`keras_bdl` runs on the TensorFlow backend of Keras, and this process "
         "uses another: set KERAS_BACKEND=tensorflow before Keras is imported. "
-        f"Received: backend={_backend.backend()}"
+        f"Received: backend={_of_keras.backend()}"
     )
 
 from keras_bdl import applications  # noqa: E402

@@ -269,13 +269,13 @@ def collected(strategy, folder):
         unit="step",
         max_samples=3,
         directory=os.path.join(folder, "samples"),
-        validation_data=data(21),
     )
+    validation = bdl.callbacks.EnsembleValidation(on_disk, data(21))
     checkpoint = bdl.callbacks.Checkpoint(
         os.path.join(folder, "checkpoint"), every=3
     )
     with counted_writes() as writes:
-        callbacks = [swag, swa, in_memory, on_disk, checkpoint]
+        callbacks = [swag, swa, in_memory, on_disk, validation, checkpoint]
         fitted(model, epochs=3, callbacks=callbacks)
     x, _ = data(21)
     train = tf.data.Dataset.from_tensor_slices(data()[0]).batch(BATCH_SIZE)
