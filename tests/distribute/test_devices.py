@@ -83,7 +83,7 @@ tf.config.set_logical_device_configuration(
 )
 import numpy as np
 from keras_bdl.distribute import strategy
-from keras_bdl.distribute.replicas import batch_of_group
+from keras_bdl.distribute._replicas import batch_of_group
 from tests.distribute.test_devices import on_replicas
 parts = [np.arange(3.0) + 3 * r for r in range(4)]
 found = on_replicas(strategy("mirrored"), lambda v: batch_of_group(v, 2), parts)
