@@ -112,8 +112,8 @@ def test_temperatures_equal_a_loop_over_the_steps():
         def on_epoch_end(self, epoch, logs=None):
             optimizer = self.model.optimizer
             p = optimizer._momenta[0].numpy().astype("float64")
-            m = optimizer._mass
-            velocity = p / (m * np.sqrt((p / (m * optimizer._limit)) ** 2 + 1))
+            m, limit = optimizer.mass_and_limit(0)
+            velocity = p / (m * np.sqrt((p / (m * limit)) ** 2 + 1))
             self.kinetic = np.mean(p * velocity)
 
     watch = Watch()
