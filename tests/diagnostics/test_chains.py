@@ -109,7 +109,11 @@ def test_several_outputs_keep_their_structure():
     }
     model = keras.Model(inputs, outputs)
     outputs = prediction_chains(
-        make_chains(model), model, X, task="regression", verbose=0
+        make_chains(model),
+        model,
+        X,
+        options=bdl.prediction.PredictOptions(task="regression"),
+        verbose=0,
     )
     assert {k: v.shape for k, v in outputs.items()} == {
         "a": (2, 5, 9, 1),
