@@ -102,7 +102,7 @@ def test_methods_that_no_guide_calls_come_last():
     page = api.name_page(BY_PATH["IVON"], {"README.md": "keras_bdl"})
     used, authors = page.split("## For authors of methods\n")
     assert "## Used in" in used
-    for hook in ("data_term", "check"):
+    for hook in ("batch_statistics", "check"):
         assert f"`{hook}(" in authors and f"`{hook}(" not in used
     page = api.name_page(BY_PATH["posteriors.Gaussian"], {})
     used, authors = page.split("## For authors of methods\n")
