@@ -278,4 +278,4 @@ def test_every_private_name_of_keras_that_a_class_overrides_is_listed():
         f"Rename these, or list them in {ADAPTER.name}: {unlisted}"
     )
     assert "BayesianTrainer._symbolic_build" in found
-    assert "ThreadLosses._losses" in found
+    assert "Variational._losses" in found
