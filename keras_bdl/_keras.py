@@ -1,4 +1,4 @@
-"""What Keras and TensorFlow hide: one function for each private name.
+"""The private names of Keras and TensorFlow, one function for each.
 
 No other file of the package reads a private name of Keras, or a module below
 `keras.src`. `tests/test_keras_private_names.py` checks that every name exists,

@@ -1,4 +1,4 @@
-"""What you need to add a method, a layer, a prior, a picture of your own.
+"""Bases and interfaces for methods, layers, priors, pictures of your own.
 
 All other public folders hold what you need to use the methods of the library.
 """

@@ -1,4 +1,4 @@
-"""What Keras does not offer in every backend: one interface for all.
+"""The interface to what Keras does not offer in every backend.
 
 A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
@@ -12,11 +12,9 @@ from keras_bdl._backend.tensorflow import compile_recomputed
 from keras_bdl._backend.tensorflow import compiled
 from keras_bdl._backend.tensorflow import first_tensor
 from keras_bdl._backend.tensorflow import grad
-from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import in_several_workers
 from keras_bdl._backend.tensorflow import is_tracing
-from keras_bdl._backend.tensorflow import jit
 from keras_bdl._backend.tensorflow import jvp
 from keras_bdl._backend.tensorflow import keras_compiles_nothing
 from keras_bdl._backend.tensorflow import max_pool_by_places
@@ -28,7 +26,6 @@ from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import split
 from keras_bdl._backend.tensorflow import tensor
-from keras_bdl._backend.tensorflow import tensor_of
 from keras_bdl._backend.tensorflow import value_and_grad
 from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
@@ -51,11 +48,9 @@ __all__ = [
     "compiled",
     "first_tensor",
     "grad",
-    "grad_and_aux",
     "hvp",
     "in_several_workers",
     "is_tracing",
-    "jit",
     "jvp",
     "keras_compiles_nothing",
     "max_pool_by_places",
@@ -67,7 +62,6 @@ __all__ = [
     "replica_id",
     "split",
     "tensor",
-    "tensor_of",
     "value_and_grad",
     "vjp",
     "words",

@@ -94,11 +94,6 @@ def hvp(
     return [tf.convert_to_tensor(c) for c in columns]
 
 
-def jit(function: Callable) -> Callable:
-    """Returns a function that is traced once for each signature."""
-    return tf.function(function)
-
-
 def replica_id() -> Any:
     """Returns the number of this replica, a scalar tensor or 0."""
     context = tf.distribute.get_replica_context()
@@ -221,11 +216,10 @@ def call_shared(
     `function` runs as it is. Tensors in a graph have no static sizes, unless
     `sizes` is `True`: only tensors of one shape then share a trace.
 
-    Two functions with the same `key` are the same for this purpose. With
-    `compiled`,
-    XLA compiles calls with large tensors, if Keras compiles nothing, so that a
-    chain of elementwise operations reads and writes each tensor once. Make
-    random bits outside of `function`: XLA makes them more slowly.
+    Two functions with the same `key` share their traces. With `compiled`, XLA
+    compiles calls with large tensors, if Keras compiles nothing: a chain of
+    elementwise operations then reads and writes each tensor once. Make random
+    bits outside of `function`: XLA makes them more slowly.
     """
     if tf.executing_eagerly() or tf.distribute.has_strategy():
         return function(*args)
@@ -324,21 +318,6 @@ def tensor(x: Any) -> Any:
     return tf.convert_to_tensor(x)
 
 
-def grad_and_aux(
-    function: Callable[[], tuple[Any, Any]], tensors: Sequence[Any]
-) -> tuple[list[Any], Any]:
-    """Returns gradients of a scalar, dense and zero where unconnected, and aux.
-
-    `function` returns the scalar, computed from these tensors, and anything.
-    """
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        value, aux = function()
-    gradients = tape.gradient(value, tensors, unconnected_gradients="zero")
-    # Gradients of embeddings come as slices.
-    return [tf.convert_to_tensor(g) for g in gradients], aux
-
-
 def vjp(
     function: Callable[[], tuple[list[Any], Any]], tensors: Sequence[Any]
 ) -> tuple[Callable[[list[Any]], list[Any]], Any]:
@@ -394,11 +373,6 @@ def grad(
     found = tape.gradient(target, tensors, unconnected_gradients="zero")
     gradients = [tf.convert_to_tensor(g) for g in found]
     return (gradients, aux) if has_aux else gradients
-
-
-def tensor_of(variable: Any) -> Any:
-    """Returns the present value of a variable."""
-    return tf.convert_to_tensor(getattr(variable, "value", variable))
 
 
 def split(tensor: Any, sizes: Sequence[int]) -> list[Any]:

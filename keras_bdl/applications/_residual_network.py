@@ -1,4 +1,4 @@
-"""What residual networks share: their numbers, and the order of their layers.
+"""Numbers and order of layers of all residual networks.
 
 `ResNet`, `PreActResNet` and `ResNetPlusPlus` differ in their blocks.
 """

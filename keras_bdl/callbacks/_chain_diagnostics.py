@@ -11,7 +11,7 @@ from keras import ops
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
-from keras_bdl._backend import jit
+from keras_bdl._backend import compiled
 from keras_bdl._data._dataset_size import guard_loss
 from keras_bdl._keras import inner_optimizer
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
@@ -132,7 +132,7 @@ class ChainDiagnostics(StatefulCallback):
         self.model.make_train_function(force=True)
         self._kinetic_temperatures = None
         if isinstance(sampler, MomentumSampler):
-            self._kinetic_temperatures = jit(sampler.kinetic_temperatures)
+            self._kinetic_temperatures = compiled(sampler.kinetic_temperatures)
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Sets the sums of (2) to zero."""

@@ -163,7 +163,7 @@ class StatefulCallback(FitCallback):
 
 
 class CollectedWeights:
-    """What all collections of a callback share: the weights beside them.
+    """The weights of a model that a callback collects.
 
     The callback has a method `needed_memory`, which returns the arguments of
     `check_memory` for all collections, or `None`.

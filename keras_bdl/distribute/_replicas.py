@@ -1,4 +1,4 @@
-"""What the replicas of a model exchange in a step: data, sums and gradients.
+"""Data, sums and gradients that replicas exchange in a step.
 
 Each replica also has a copy of each variable, to read and to restore.
 """

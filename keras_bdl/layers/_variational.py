@@ -33,7 +33,7 @@ from keras_bdl.priors import Normal
 
 
 class _ThreadState(threading.local):
-    """What a layer holds for each thread, since replicas are threads.
+    """State of a layer in one thread, since replicas are threads.
 
     `attributes` are the present values of `ReplacedAttribute`s, by name, and
     `forward_pass` is the last `ForwardPass`. Keras keeps one list of losses and

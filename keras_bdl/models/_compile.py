@@ -1,4 +1,4 @@
-"""What `compile` sets, and how the config of a model saves and restores it."""
+"""The arguments of `compile`: set, saved with the model and restored."""
 
 import functools
 import inspect

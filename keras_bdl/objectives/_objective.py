@@ -19,7 +19,7 @@ from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import as_names
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import first_tensor
-from keras_bdl._backend import grad_and_aux
+from keras_bdl._backend import grad
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import tensor
 from keras_bdl._data._dataset_size import EXAMPLES
@@ -150,14 +150,14 @@ class BatchPass:
         """Returns the outcome and the gradient of its `nll`."""
         scale = self.gradient_scale
 
-        def scaled() -> tuple[Any, Outcome]:
-            outcome = self(values)
+        def scaled(*values: Any) -> tuple[Any, Outcome]:
+            outcome = self(list(values))
             return (
                 outcome.nll if scale is None else outcome.nll * scale,
                 outcome,
             )
 
-        gradients, outcome = grad_and_aux(scaled, values)
+        gradients, outcome = grad(scaled, values, has_aux=True)
         if scale is not None:
             gradients = [g / ops.cast(scale, g.dtype) for g in gradients]
         return outcome, gradients
@@ -265,14 +265,14 @@ class Objective(Tempered, ShowsArguments, keras.losses.Loss):
             self.temperature_now(model.optimizer) / self.dataset_size.value()
         )
 
-        def weighted_complexity() -> tuple[Any, tuple]:
-            complexity = self.complexity(forward, values, own)
+        def weighted_complexity(*tensors: Any) -> tuple[Any, tuple]:
+            complexity = self.complexity(forward, *_apart(tensors, len(values)))
             share = weight * complexity / num_replicas()
             scaled = share if scale is None else share * scale
             return scaled, (complexity, share)
 
-        of_complexity, (complexity, share) = grad_and_aux(
-            weighted_complexity, [*values, *own]
+        of_complexity, (complexity, share) = grad(
+            weighted_complexity, [*values, *own], has_aux=True
         )
         gradients = [a + b for a, b in zip(of_data, of_complexity, strict=True)]
         model.optimizer.apply(
@@ -289,14 +289,14 @@ class Objective(Tempered, ShowsArguments, keras.losses.Loss):
     ) -> tuple[list[Outcome], list]:
         """Returns the result of `data_term` and gradients of its mean loss."""
 
-        def mean_loss() -> tuple[Any, list[Outcome]]:
-            outcomes = self.data_term(forward, values, own)
+        def mean_loss(*tensors: Any) -> tuple[Any, list[Outcome]]:
+            outcomes = self.data_term(forward, *_apart(tensors, len(values)))
             loss = ops.mean(ops.stack([outcome.loss for outcome in outcomes]))
             if forward.scale is not None:
                 loss = loss * forward.scale
             return loss, outcomes
 
-        gradients, outcomes = grad_and_aux(mean_loss, [*values, *own])
+        gradients, outcomes = grad(mean_loss, [*values, *own], has_aux=True)
         return outcomes, gradients
 
     def update_metrics(
@@ -431,3 +431,8 @@ class MAP(Objective):
                 "`MAP` draws no samples. Compile without `train_samples`. "
                 f"Received: train_samples={model.train_samples}"
             )
+
+
+def _apart(tensors: tuple, count: int) -> tuple[list, list]:
+    """Returns the values of the weights, and those of the objective."""
+    return list(tensors[:count]), list(tensors[count:])

@@ -11,7 +11,7 @@ from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import call_shared
 from keras_bdl._backend import grad
-from keras_bdl._backend import tensor_of
+from keras_bdl._backend import tensor
 from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
 from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
@@ -170,7 +170,7 @@ class IVON(NaturalGradient):
         if curvature is None:
             return m, None, mu - ops.cast(learning_rate, g.dtype) / bias * m
         prior = self.prior_term(excluded=False, dtype=g.dtype)
-        h = tensor_of(curvature)
+        h = tensor(curvature)
         change = (1.0 - self.beta_2) * (ops.cast(estimate, h.dtype) - h)
         h = h + change + ops.square(change) / (2.0 * (h + prior))  # (3)
         direction = (m / bias + prior * mu) / (h + prior)

@@ -1,4 +1,4 @@
-"""What VOGN, IVON and Noisy K-FAC share: a Gaussian and its training step."""
+"""The Gaussian and the training step of VOGN, IVON and Noisy K-FAC."""
 
 import math
 import warnings
@@ -23,7 +23,7 @@ from keras_bdl._backend import is_tracing
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import outside_of_trace
 from keras_bdl._backend import pays_to_compile
-from keras_bdl._backend import tensor_of
+from keras_bdl._backend import tensor
 from keras_bdl._keras import loss_scale
 from keras_bdl._random._noise import EVALUATION
 from keras_bdl._random._noise import TRAINING
@@ -251,9 +251,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
 
     def curvature(self, variable: keras.Variable) -> Any:
         """Returns s of a variable."""
-        return tensor_of(
-            self._curvatures[_keras.variable_index(self, variable)]
-        )
+        return tensor(self._curvatures[_keras.variable_index(self, variable)])
 
     def precision(self, variable: keras.Variable) -> Any:
         """Returns s + delta_t of a variable."""
@@ -280,7 +278,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
             with outside_of_trace():
                 trained = float(ops.convert_to_numpy(self._examples)) > 0
             if trained:
-                return tensor_of(self._examples)
+                return tensor(self._examples)
         return size.value()
 
     def noise_variance(self) -> Any:
@@ -479,7 +477,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
         With `scores`, a second list holds `eps / sigma` of each variable, and
         `None` for a variable without noise.
         """
-        values: list = [tensor_of(v) for v in variables]
+        values: list = [tensor(v) for v in variables]
         of_values: list = [None] * len(values)
         drawn = [i for i, v in enumerate(variables) if not self.is_excluded(v)]
         if drawn and (self.noisy_training or stream == EVALUATION):

@@ -13,7 +13,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_count
-from keras_bdl._backend import tensor_of
+from keras_bdl._backend import tensor
 from keras_bdl._random._noise import EVALUATION
 from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import split_numbers
@@ -265,7 +265,7 @@ class NoisyKFAC(VOGN):
         self, variables: list, stream: int, number: int, scores: bool = False
     ) -> Any:
         """Returns one posterior sample (3), a list of tensors."""
-        values: list = [tensor_of(v) for v in variables]
+        values: list = [tensor(v) for v in variables]
         places = [i for i, v in enumerate(variables) if not self.is_excluded(v)]
         if not places or not (self.noisy_training or stream == EVALUATION):
             return values
@@ -437,13 +437,13 @@ class MatrixState:
             return [*values, *vectors]
 
         def kept() -> Any:
-            return [tensor_of(v) for v in (*self._values, *self._vectors)]
+            return [tensor(v) for v in (*self._values, *self._vectors)]
 
         due = ops.logical_or(due, ops.logical_or(*grown))
         results = ops.cond(due, decomposed, kept)
         targets = [*self.factors, *self._values, *self._vectors]
-        for variable, tensor in zip(targets, [*new, *results], strict=True):
-            self._optimizer.assign(variable, tensor)
+        for variable, value in zip(targets, [*new, *results], strict=True):
+            self._optimizer.assign(variable, value)
 
     def precondition(self, matrix: Any, damping: Any) -> Any:
         """Returns a matrix M times the inverses of the damped factors.
@@ -477,14 +477,14 @@ class MatrixState:
     ) -> KroneckerBlock:
         """Returns the covariance of (3); `places` are those of `variables`."""
         kernel, *bias = places
-        vectors = [tensor_of(v) for v in self._vectors]
+        vectors = [tensor(v) for v in self._vectors]
         tensors = (*vectors, self._variances(factor, prior))
         arrays = map(ops.convert_to_numpy, tensors)
         return KroneckerBlock(kernel, bias[0] if bias else None, *arrays)
 
     def _eigenvalues(self) -> Any:
         """Returns a of (1) as a column, and s as a row."""
-        a, s = (tensor_of(v) for v in self._values)
+        a, s = (tensor(v) for v in self._values)
         return a[:, None], s[None, :]
 
     def _variances(self, factor: Any, prior: Any) -> Any:
@@ -494,7 +494,7 @@ class MatrixState:
 
     def _scaled(self, matrix: Any, scale: Any) -> Any:
         """Returns a matrix, multiplied by `scale` in the eigenbases."""
-        q_a, q_s = (tensor_of(v) for v in self._vectors)
+        q_a, q_s = (tensor(v) for v in self._vectors)
         inside = scale * (ops.transpose(q_a) @ matrix @ q_s)
         return q_a @ inside @ ops.transpose(q_s)
 

@@ -1,4 +1,4 @@
-"""What all samplers have in common: the target, the noise and the options."""
+"""Target, noise and options of all samplers."""
 
 from typing import Any
 from typing import TypedDict

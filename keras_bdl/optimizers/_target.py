@@ -1,4 +1,4 @@
-"""What optimizers and objectives that target a posterior have in common."""
+"""The target of optimizers and objectives that learn a posterior."""
 
 from typing import Any
 from typing import TypedDict
