@@ -263,14 +263,14 @@ def test_numbers_of_choose_are_those_of_the_readme():
 
 
 def test_cost_of_a_prediction_is_that_of_the_benchmark():
-    """The column "again" of `examples/README.md`, one row for a posterior."""
+    """The column "program" of `examples/README.md`, one row a posterior."""
     readme = (ROOT / "examples" / "README.md").read_text()
-    again = collections.defaultdict(list)
-    for name, _, _, passes, *_ in rows(readme, "## Cost of a prediction"):
-        again[name].append(passes)
+    program = collections.defaultdict(list)
+    for name, _, passes, *_ in rows(readme, "## Cost of a prediction"):
+        program[name].append(passes)
     choose = (GUIDES / "choose.md").read_text()
     for name, *passes in rows(choose, "## What a prediction costs"):
-        assert passes in again.values(), name
+        assert passes in program.values(), name
 
 
 def test_verdicts_are_those_of_the_results():
