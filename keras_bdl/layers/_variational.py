@@ -142,7 +142,8 @@ class Variational(WeightPriors, ComputedWeights):
 
         w = mean + softplus(rho) noise                                    (1)
 
-    with one draw for all calls of a forward pass. Otherwise the weights are
+    where the noise has the variance 1, with one draw for all calls of a forward
+    pass. Otherwise the weights are
     the means. In training, the first call of a forward pass adds
 
         kl_weight KL(q || p) / N                                          (2)

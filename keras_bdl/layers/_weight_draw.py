@@ -69,7 +69,11 @@ class WeightPosterior:
     ) -> WeightDistribution:
         """Returns the distribution with the tensors that `read` returns."""
         mean, rho, *_ = tensors or self.read()
-        return self.family(mean, ops.softplus(rho))
+        # softplus(rho) is the standard deviation of a weight in each family.
+        # A Radial scale grows with the size of the tensor: as a variable, it
+        # would need steps of this size.
+        width = self.family.width(math.prod(self.shape))
+        return self.family(mean, ops.softplus(rho) / width)
 
     def prior_distribution(self, tensors: list[ArrayLike]) -> Any:
         """Returns the prior with the tensors that `read` returns."""

@@ -28,7 +28,7 @@ METHODS = {
     "ATMC": lambda: bdl.ATMC(1e-2),
     "OGN": lambda: bdl.OGN(1e-2),
     "VOGN": lambda: bdl.VOGN(1e-2),
-    "IVON": lambda: bdl.IVON(1e-2, initial_curvature=0.1),
+    "IVON": lambda: bdl.IVON(1e-3, initial_curvature=0.1),
     "KFAC": lambda: bdl.KFAC(1e-2, update_every=2, curvature_every=1),
     "NoisyKFAC": lambda: bdl.NoisyKFAC(1e-2, update_every=2, curvature_every=1),
 }
