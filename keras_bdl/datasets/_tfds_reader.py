@@ -6,11 +6,15 @@ from urllib.parse import urlsplit
 
 import tensorflow as tf
 
+from keras_bdl._saving._storage_path import StoragePath
+
 
 class TFDSReader:
     """Reads the files of one data set, and downloads them at the first use."""
 
     def __init__(self, name: str, data_dir: str | None = None) -> None:
+        if data_dir is not None:
+            data_dir = str(StoragePath(data_dir))
         tfds = _tensorflow_datasets(name)
         self.name = name
         self._tfds = tfds

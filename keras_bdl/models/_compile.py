@@ -14,6 +14,7 @@ from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import KnowsModel
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._random._seeds import seeded
+from keras_bdl._saving._checked_paths import CheckedPaths
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers._variational import Variational
 from keras_bdl.models import _checks
@@ -30,7 +31,7 @@ from keras_bdl.posteriors._posterior import holds_sample as holds_draw
 _TRAINED = "trained_weights"
 
 
-class BayesianModel(BayesianTrainer):
+class BayesianModel(CheckedPaths, BayesianTrainer):
     """Adds the options of Bayesian training to `compile`.
 
     `keras_bdl.Model` and `keras_bdl.Sequential` derive from this class.
