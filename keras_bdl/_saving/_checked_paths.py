@@ -28,11 +28,6 @@ class CheckedPaths:
         """Saves the weights."""
         keras.Model.save_weights(self, checked(filepath), *args, **kwargs)
 
-    @functools.wraps(keras.Model.export)
-    def export(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        """Exports the network."""
-        return keras.Model.export(self, checked(filepath), *args, **kwargs)
-
 
 def checked(path: Any) -> Any:
     """Returns a path, or raises an error if it cannot be served.
