@@ -20,6 +20,7 @@ from keras_bdl._data._batches import is_arrays
 from keras_bdl._data._batches import preprocessed
 from keras_bdl._data._batches import preprocesses
 from keras_bdl._memory import check_memory
+from keras_bdl._saving._checked_paths import CheckedPaths
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.prediction._averages import IN_CLOSED_FORM
 from keras_bdl.prediction._averages import as_names
@@ -43,7 +44,7 @@ _STORED = (None, "float32", "bfloat16", "float16")
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class PosteriorPredictive(keras.Model):
+class PosteriorPredictive(CheckedPaths, keras.Model):
     """A network averaged over posterior samples, as one ordinary Keras model.
 
     Use this model to serve predictions: it is saved, exported and called like

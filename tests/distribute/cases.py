@@ -44,6 +44,8 @@ LAYERS = {
         keras.layers.Dense(*args, **kwargs), 0.2
     ),
 }
+# Steps in an execution. Of the four steps of an epoch, the last one is alone.
+AT_ONCE = {"MAP": 3}
 # Callbacks that observe a training. This model has no BatchNorm.
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
@@ -125,6 +127,8 @@ def local_values(model):
 
 def method(name, strategy, folder):
     kwargs = {"dense": LAYERS[name]} if name in LAYERS else {}
+    if name in AT_ONCE:
+        kwargs["steps_per_execution"] = AT_ONCE[name]
     if name in DRAWING:
         kwargs["samples"] = 2
     if name in OBJECTIVES:

@@ -53,6 +53,14 @@ def test_quickstart_prints_a_report():
     assert "first image of an unknown digit" in printed
 
 
+def test_evaluation_of_many_rows_prints_time_and_memory(run):
+    assert "evaluate: " in run("benchmarks/evaluation.py")
+
+
+def test_sizes_of_conformal_sets_are_printed(run):
+    assert "APS per class" in run("benchmarks/conformal_size.py")
+
+
 def test_overhead_prints_its_ratios():
     # The peak memory of the process of all tests is more than this one adds.
     assert start("benchmarks/overhead.py").count(" / ") == 5
