@@ -240,7 +240,7 @@ class PredictionRun:
         progress: keras.utils.Progbar,
     ):
         self._draws = draws
-        self.stacks = SampleStacks(draws)
+        self.stacks = SampleStacks(draws, options.stack_bytes)
         self._options = options
         self._keep_samples = keep_samples
         self._progress = progress
