@@ -119,8 +119,7 @@ class PosteriorDraws:
     def _means(self) -> list:
         if self.posterior is None:
             return self.model_values
-        state = zip(self.model.variables, self.model_values, strict=True)
-        with keras.StatelessScope(state):
+        with self._values_at_the_start():
             assignments = self.posterior.mean_assignments(self.model)
         return with_values(self.model, self.model_values, assignments)
 
@@ -152,56 +151,58 @@ class PosteriorDraws:
         if self.posterior is None:
             found = Stacked([], [])
         else:
-            # Variational layers compute a sample from their variables. In the
-            # scope, the variables have the values that were read at the start.
-            state = zip(self.model.variables, self.model_values, strict=True)
+            # Variational layers compute a sample from their variables.
             seeds = [self.seeds[i] for i in indices]
-            with keras.StatelessScope(state):
+            with self._values_at_the_start():
                 found = self.posterior.stacked(
                     self.model, seeds, centered=self.linearized
                 )
-        needing = [self._needs_batch_norm(self.seeds[i]) for i in indices]
-        if self._batches is None or self.linearized or not any(needing):
+        if self._batches is None or self.linearized:
             return found
-        new = self._new_statistics(found, indices, needing)
+        new = self._new_statistics(found, indices, self._batches)
         own = {id(v) for v, _ in [*new.shared, *new.varying]}
-        return Stacked(
-            [pair for pair in found.shared if id(pair[0]) not in own]
-            + new.shared,
-            [pair for pair in found.varying if id(pair[0]) not in own]
-            + new.varying,
-        )
+        kept = [
+            [pair for pair in pairs if id(pair[0]) not in own]
+            for pairs in (found.shared, found.varying)
+        ]
+        return Stacked(kept[0] + new.shared, kept[1] + new.varying)
 
     def _new_statistics(
-        self, samples: Stacked, indices: Sequence[int], needing: Sequence[bool]
+        self, samples: Stacked, indices: Sequence[int], batches: Batches
     ) -> Stacked:
-        """Returns the BatchNorm statistics of samples, kept or estimated."""
-        variables: dict[int, Any] = {}
+        """Returns the BatchNorm statistics of samples, kept or estimated.
+
+        Without a sample that needs new ones, the result is empty.
+        """
+        statistics: dict[int, list] = {}  # of each sample that needs them
         for row, index in enumerate(indices):
-            if needing[row] and index not in self._statistics:
+            if not self._needs_batch_norm(self.seeds[index]):
+                continue
+            if index not in self._statistics:
+                values = samples.sample(row)
                 self._statistics[index] = batch_norm_statistics(
                     self.model,
-                    self._batches,
-                    with_values(
-                        self.model, self.model_values, samples.sample(row)
-                    ),
+                    batches,
+                    with_values(self.model, self.model_values, values),
                     self._frozen(self.seeds[index]),
                 )
-            variables |= {id(v): v for v, _ in self._statistics.get(index, ())}
-        return stacked_of(
-            (
-                (
-                    row,
-                    self._statistics[index]
-                    if needing[row]
-                    else [
-                        p for p in samples.sample(row) if id(p[0]) in variables
-                    ],
-                )
-                for row, index in enumerate(indices)
-            ),
-            len(indices),
-        )
+            statistics[row] = self._statistics[index]
+        new = {id(v) for pairs in statistics.values() for v, _ in pairs}
+
+        def of_sample(row: int) -> list:
+            if row in statistics:
+                return statistics[row]
+            return [p for p in samples.sample(row) if id(p[0]) in new]
+
+        rows = range(len(indices))
+        each = ((row, of_sample(row)) for row in rows)
+        with self._values_at_the_start():
+            return stacked_of(each, len(rows))
+
+    def _values_at_the_start(self) -> keras.StatelessScope:
+        """Returns a scope in which the variables have `model_values`."""
+        state = zip(self.model.variables, self.model_values, strict=True)
+        return keras.StatelessScope(state)
 
     def seeds_of_batch(
         self, indices: Sequence[int], batch_index: int
