@@ -188,11 +188,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help="names of rows")
     parser.add_argument("--smoke", action="store_true", help="seconds only")
+    parser.add_argument("--images", type=int, nargs="+", default=[1, 32, 512])
     parser.add_argument("--rounds", type=int, default=40, help="pairs of times")
     arguments = parser.parse_args()
     smoke, rows = arguments.smoke, arguments.rows
     samples, rounds = (2, 1) if smoke else (30, arguments.rounds)
-    sizes = (1,) if smoke else (1, 32, 512)
+    sizes = [1] if smoke else arguments.images
     rng = np.random.default_rng(0)
     plain_model = network()
     plain = tf.function(
