@@ -65,7 +65,8 @@ class PredictOptions:
             Defaults to `0.01`.
         steps: Number of batches to read. Defaults to `None`, all.
         stack_bytes: Largest size in bytes of the samples of the weights that
-            are in memory together, but one sample at least. More samples are
+            are in memory together, but one sample at least. The passes need
+            room for one or two samples more. If not all samples fit, they are
             drawn in groups, and drawn again for each part of the data. Data
             are one part up to 256 MiB, or 16 MiB with `on_batch`. Only weights
             that differ between samples count. Defaults to `2**30`, 1 GiB.

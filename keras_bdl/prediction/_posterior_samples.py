@@ -475,10 +475,13 @@ class SampleStacks:
             if stack is None:
                 stack = SampleStack.of(self._draws, group)
                 size = stack.nbytes_beside(self._draws.model_values)
-                if self._nbytes + size <= self._most:
+                # The next stack, about as large, needs room beside the kept.
+                last = number == len(self._groups) - 1
+                if self._nbytes + (1 if last else 2) * size <= self._most:
                     self._kept[number] = stack
                     self._nbytes += size
             yield stack
+            del stack  # before the next one is drawn
 
     def __str__(self) -> str:
         groups = self._groups_used  # fewer than all with `samples="auto"`

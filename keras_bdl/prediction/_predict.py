@@ -275,6 +275,7 @@ class PredictionRun:
             for check in self._checks:
                 check.finish_part()
             done += len(stack)
+            del stack, forward  # before the next stack is drawn
             self._counts[first:] = [done] * (len(self._averages) - first)
             if self._is_exact_enough(first, done):
                 break
