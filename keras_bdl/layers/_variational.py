@@ -368,10 +368,9 @@ class Variational(WeightPriors, ComputedWeights):
         `keras_bdl.extend.SamplesWeights` describes this method.
         """
         posteriors = self.weight_posteriors
-        noise = weight_draw.host_noise(posteriors, seed, self.noise_bound)
-        return [
-            (p.mean, p.distribution().draw(noise[p.name])) for p in posteriors
-        ]
+        draws = weight_draw.host_draws(posteriors, seed, self.noise_bound)
+        means = [p.mean for p in posteriors]
+        return list(zip(means, draws, strict=True))
 
     def get_config(self) -> dict:
         """Returns all arguments."""

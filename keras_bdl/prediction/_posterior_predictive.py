@@ -79,8 +79,8 @@ class PosteriorPredictive(CheckedPaths, keras.Model):
             `from_logits=False`. Defaults to `("mean",)`.
         batch_norm_data: Training inputs on which BatchNorm statistics are
             estimated for every sample. Defaults to `None`.
-        options: As in `keras_bdl.predict`, without `noise_stddev`, `tolerance`
-            and `steps`. Defaults to `None`.
+        options: As in `keras_bdl.predict`, without `noise_stddev`, `tolerance`,
+            `steps` and `stack_bytes`. Defaults to `None`.
         weights_dtype: Dtype in which the samples are stored: `"bfloat16"` and
             `"float16"` halve the memory, and the size of a SavedModel. The
             model computes in the dtype of the network. Defaults to `None`,
@@ -474,7 +474,7 @@ def _check_closed_form(link: Any, names: Sequence[str]) -> None:
 
 def _check_unused(options: PredictOptions) -> None:
     """Raises an error for options that only `keras_bdl.predict` has."""
-    for name in ("noise_stddev", "tolerance", "steps"):
+    for name in ("noise_stddev", "tolerance", "steps", "stack_bytes"):
         value = getattr(options, name)
         if np.any(value != getattr(DEFAULT_OPTIONS, name)):
             raise ValueError(
