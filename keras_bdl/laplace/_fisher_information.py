@@ -98,8 +98,8 @@ class FisherInformation:
         self._keeps_features = keeps_features
         self._losses: Any = None
         self._function: Any = None
-        self._heads: list[Head] | None = None
-        self._closed: LastLayers | None = None
+        self._heads: Any = None
+        self._closed: Any = None  # the `LastLayers` of `_heads`
         self._bases: dict[int, tuple] = {}
         self.positions: int | None = None
         self.drawn: int | None = None

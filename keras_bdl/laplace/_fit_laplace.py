@@ -96,8 +96,9 @@ def fit_laplace(
             `keras.utils.PyDataset` or a generator of such batches. Only
             `log_marginal_likelihood` uses the labels. Data that can be read
             once need `refinements=0`.
-        structure: `"kronecker"` or `"diagonal"`. Defaults to
-            `"kronecker"`.
+        structure: `"kronecker"` or `"diagonal"`. With more than 1,024
+            outputs, a last layer keeps the diagonal of its class factor, the
+            Kronecker factor of the outputs. Defaults to `"kronecker"`.
         subset: The weights that get a posterior: `"all"`, or `"last_layer"` for
             those of the last layer with weights, or of the last layer before
             each output. All other weights keep their trained values. A
@@ -115,7 +116,8 @@ def fit_laplace(
             whole network, and the others stay close to their initial values.
             The evidence expects these weights at zero, so its prior is too
             wide.
-        refinements: Number of further passes over the data of a classifier.
+        refinements: Number of further passes over the data of a classifier,
+            or over the features of a last layer, see `labels`.
             A network that fits its training data predicts probabilities close
             to 0 and 1. F is then near zero, and the posterior is too wide. Each
             further pass computes F again, for the linearised network at samples
@@ -124,11 +126,19 @@ def fit_laplace(
             Laplace approximation. Defaults to `3`.
         validation_data: Held-out `(x, y)`, or batches of such pairs, from an
             object that can be read several times. Defaults to `None`.
-        labels: `"expected"` computes (2) exactly, with as many backward
-            passes as the output has entries. `"drawn"` estimates (2) with
-            `label_samples` passes. Defaults to `"expected"`.
-        label_samples: Number of labels drawn for each example. Defaults
-            to `1`.
+        labels: How to compute the expectation in (2). For a last layer that
+            is a `Dense` layer or a convolution of size 1, followed by the
+            activation of its loss or by none, `"auto"` and `"expected"` need
+            one forward pass and no backward pass. The inputs of the layer, the
+            features, stay in memory for the refinements if they fit into half
+            of what is free, and are computed again if not. For other weights,
+            `"expected"` is exact, with as many backward passes as the output
+            has entries, and `"drawn"` estimates (2) with `label_samples`
+            passes. `"auto"` is exact for up to 100 entries, and draws 32 labels
+            for each example of larger outputs; it then prints the errors of the
+            factors. Defaults to `"auto"`.
+        label_samples: Number of labels that `"drawn"` draws for each example.
+            Defaults to `1`.
         temperature: T. The likelihood is raised to the power 1 / T, and the
             prior stays as it is. Defaults to `1.0`.
         dataset_size: N, if `data` is only a part of the training data. Defaults

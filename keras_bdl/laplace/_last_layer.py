@@ -222,9 +222,13 @@ def head_sums(
 def _step(
     rows: Any, *, draw: Any, stddev: Any, inputs: Any, outputs: Any
 ) -> Any:
-    """Returns `a (W - M)` for the sample W of each batch."""
+    """Returns `a (W - M)` for a sample W, by standard normals `draw`."""
     if inputs is not None:
         rows = tf.matmul(rows, inputs[None])
+        if outputs is None:
+            # The columns are independent, and so are their products with a.
+            variance = tf.matmul(ops.square(rows), ops.square(stddev)[None])
+            return draw * ops.sqrt(variance)
     step = tf.matmul(rows, draw * stddev)
     if outputs is None:
         return step
@@ -236,7 +240,9 @@ class LastLayers:
 
     The inputs, the features, do not depend on the sample of the weights. They
     stay in memory while they fit into half of what is free, so that a
-    refinement reads no data. The samples are those of `posterior.sample`.
+    refinement reads no data. The samples of a batch are one
+    `posterior.sample`. With a diagonal factor S, each row a has a sample of its
+    own, which needs far fewer random numbers than W.
 
     Attributes:
         kept: The features and sample weights of each batch, or `None` if they
@@ -261,7 +267,7 @@ class LastLayers:
         free = free_bytes()
         self._room = float("inf") if free is None else free / 2
         self._inputs: list | None = None
-        sums = [
+        sums: list[Any] = [
             functools.partial(head_sums, h, factored=factored) for h in heads
         ]
         if not model.run_eagerly:
@@ -283,7 +289,7 @@ class LastLayers:
         """Starts new sums, at samples of a posterior or at the mean."""
         self._pending: list[tuple] = []
         self._totals: Any = None
-        self._noise = None
+        self._noise: Any = None
         if posterior is not None:
             blocks = {b.kernel: b for b in posterior.covariance_blocks()}
             self._noise = [self._noise_of(h, blocks) for h in self.heads]
@@ -306,19 +312,24 @@ class LastLayers:
             ),
         }
 
-    def _draws(self, seed: int) -> list[np.ndarray]:
-        """Returns the standard normals of a sample, for each head."""
-        places = [
-            (
-                self._index[id(v)],
-                number,
-                head.matrix.shape if whole else v.shape,
-            )
-            for number, head in enumerate(self.heads)
-            for whole in [self._factored]
-            for v in head.matrix.variables[: 1 if whole else None]
-        ]
-        rng, found = generator(seed), [[] for _ in self.heads]
+    def _draws(self, features: list, seed: int) -> list[np.ndarray]:
+        """Returns the standard normals of a batch, for each head."""
+        places: list[tuple] = []
+        for number, (head, a) in enumerate(
+            zip(self.heads, features, strict=True)
+        ):
+            variables = head.matrix.variables
+            shapes = [v.shape for v in variables]
+            if self._factored:
+                size, outs = head.matrix.shape
+                own = self._noise[number]["outputs"] is None
+                shapes = [(a[..., 0].size if own else size, outs)]
+            places += [
+                (self._index[id(v)], number, shape)
+                for v, shape in zip(variables, shapes, strict=False)
+            ]
+        rng = generator(seed)
+        found: list[list] = [[] for _ in self.heads]
         for _, number, shape in sorted(places):
             dtype = self._noise[number]["stddev"].dtype.as_numpy_dtype
             found[number].append(rng.standard_normal(shape, dtype=dtype))
@@ -346,7 +357,7 @@ class LastLayers:
         self._pending = []
         noise: list = [None] * len(self.heads)
         if self._noise is not None:
-            draws = zip(*map(self._draws, seeds), strict=True)
+            draws = zip(*map(self._draws, features, seeds), strict=True)
             noise = [
                 {"draw": np.stack(own), **constants}
                 for own, constants in zip(draws, self._noise, strict=True)

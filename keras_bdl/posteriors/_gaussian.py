@@ -275,8 +275,8 @@ class KroneckerBlock:
         (a, q_a), (s, q_s) = map(_decomposed, (inputs, outputs))
         # Rounding may make eigenvalues of 0 negative.
         values = tuple(np.maximum(v, 0.0).astype(dtype) for v in (a, s))
-        bases = (None if q is None else q.astype(dtype) for q in (q_a, q_s))
-        return cls(kernel, bias, *bases, values)
+        q_s = None if q_s is None else q_s.astype(dtype)
+        return cls(kernel, bias, q_a.astype(dtype), q_s, values)
 
     @property
     def variables(self) -> list[int]:
@@ -330,7 +330,7 @@ class KroneckerBlock:
         return rows @ self.outputs.astype(dtype, copy=False).T
 
 
-def _decomposed(factor: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def _decomposed(factor: Any) -> tuple[np.ndarray, Any]:
     """Returns eigenvalues and eigenvectors, `None` for a diagonal."""
     if isinstance(factor, tuple):
         return factor
