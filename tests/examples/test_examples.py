@@ -214,8 +214,8 @@ def test_radial_robustness_prints_its_tables_and_draws_them(run, tmp_path):
     assert pictures == {"scale", "training", "robustness"}
 
 
-def test_growth_of_classes_prints_passes_and_their_exponent(run):
-    printed = run("benchmarks/growth_classes.py")
+def test_growth_of_classes_prints_passes_and_their_exponent():
+    printed = start("benchmarks/growth_classes.py")
     assert len(re.findall(r"^ +\d+( +\d+\.\d+){4} +\d+$", printed, re.M)) == 2
     assert re.search(r"^exponent -?\d", printed, re.M)
 
