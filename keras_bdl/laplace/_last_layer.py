@@ -360,7 +360,11 @@ class LastLayers:
             draws = zip(*map(self._draws, features, seeds), strict=True)
             noise = [
                 {"draw": np.stack(own), **constants}
-                for own, constants in zip(draws, self._noise, strict=True)
+                if head.scores.depends_on_outputs
+                else None
+                for head, own, constants in zip(
+                    self.heads, draws, self._noise, strict=True
+                )
             ]
         sums = [
             function(
