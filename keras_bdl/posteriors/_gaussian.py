@@ -32,7 +32,7 @@ ORTHOGONALITY = 1e-3
 BLOCK = 2**17
 
 # The first entry of each tuple of `layout_and_arrays`.
-VARIANCE, MATRIX = "variance", "matrix"
+VARIANCE, MATRIX, COLUMNS = "variance", "matrix", "columns"
 
 
 class Gaussian(Posterior):
@@ -309,7 +309,8 @@ class KroneckerBlock:
         inputs: Q_A, orthogonal, of shape `(in, in)` with eigenvectors as
             columns. `in` includes the row of the bias. `None` for independent
             weights, whose `values` have the shape of the kernel.
-        outputs: Q_S, orthogonal, of shape `(out, out)`, or `None`.
+        outputs: Q_S, orthogonal, of shape `(out, out)`. `None` for the
+            identity: the columns of the matrix are independent.
         values: The eigenvalue of each pair of eigenvectors, `(in, out)`, not
             negative. Or a pair of vectors, a and s: the eigenvalues are all
             products `a_j s_k`.
@@ -330,6 +331,8 @@ class KroneckerBlock:
         if self.inputs is None:
             return
         for name in ("inputs", "outputs"):
+            if getattr(self, name) is None:
+                continue
             assign(self, name, as_moment(name, getattr(self, name)))
             _check_orthogonal(name, getattr(self, name))
         values: Any
@@ -340,7 +343,8 @@ class KroneckerBlock:
             values = as_moment("values", self.values)
             shape = values.shape
         assign(self, "values", values)
-        expected = (len(self.inputs), len(self.outputs))
+        outs = shape[-1] if self.outputs is None else len(self.outputs)
+        expected = (len(self.inputs), outs)
         if shape != expected:
             raise ValueError(
                 "`values` must have a number for each pair of eigenvectors, "
@@ -355,7 +359,7 @@ class KroneckerBlock:
         kernel: int,
         bias: int | None,
         *,
-        inputs: ArrayLike,
+        inputs: ArrayLike | tuple[ArrayLike, ArrayLike],
         outputs: ArrayLike,
         dtype: str,
     ) -> "KroneckerBlock":
@@ -364,22 +368,27 @@ class KroneckerBlock:
         Args:
             kernel: Index of the kernel among the variables.
             bias: Index of the bias, or `None`.
-            inputs: A.
-            outputs: S.
+            inputs: A, or its eigenvalues and eigenvectors.
+            outputs: S, or its diagonal if S is diagonal.
             dtype: Dtype of the result. The decomposition uses float64.
         """
-        (a, q_a), (s, q_s) = (
-            np.linalg.eigh(np.asarray(factor, "float64"))
-            for factor in (inputs, outputs)
-        )
+        (a, q_a), (s, q_s) = map(_decomposed, (inputs, outputs))
         # Rounding may make eigenvalues of 0 negative.
         values = tuple(np.maximum(v, 0.0).astype(dtype) for v in (a, s))
-        return cls(kernel, bias, q_a.astype(dtype), q_s.astype(dtype), values)
+        q_s = None if q_s is None else q_s.astype(dtype)
+        return cls(kernel, bias, q_a.astype(dtype), q_s, values)
 
     @property
     def variables(self) -> list[int]:
         """Indices of the kernel and, if present, the bias."""
         return [i for i in (self.kernel, self.bias) if i is not None]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix, `(in, out)`."""
+        if isinstance(self.values, tuple):
+            return tuple(len(v) for v in self.values)
+        return self.values.shape
 
     @property
     def eigenvalues(self) -> np.ndarray:
@@ -415,9 +424,18 @@ class KroneckerBlock:
         values = self.eigenvalues
         noise = rng.standard_normal(values.shape, dtype=dtype)
         noise *= np.sqrt(values, dtype=dtype)
-        inputs = self.inputs.astype(dtype, copy=False)
-        outputs = self.outputs.astype(dtype, copy=False)
-        return inputs @ noise @ outputs.T
+        rows = self.inputs.astype(dtype, copy=False) @ noise
+        if self.outputs is None:
+            return rows
+        return rows @ self.outputs.astype(dtype, copy=False).T
+
+
+def _decomposed(factor: Any) -> tuple[np.ndarray, Any]:
+    """Returns eigenvalues and eigenvectors, `None` for a diagonal."""
+    if isinstance(factor, tuple):
+        return factor
+    factor = np.asarray(factor, "float64")
+    return (factor, None) if factor.ndim == 1 else np.linalg.eigh(factor)
 
 
 def blocks_of_variances(
@@ -436,8 +454,9 @@ def layout_and_arrays(
 ) -> tuple[tuple[tuple, ...], list[np.ndarray]]:
     """Returns blocks as hashable tuples, and the arrays of each in turn.
 
-    The tuples are `("variance", index)`, with the array of the variances, and
-    `("matrix", kernel, bias)`, with the arrays Q_A, Q_S and the variances.
+    The tuples are `("variance", index)`, with the array of the variances,
+    `("matrix", kernel, bias)`, with the arrays Q_A, Q_S and the variances, and
+    `("columns", kernel, bias)` without Q_S.
     """
     layout: list[tuple] = []
     arrays: list[np.ndarray] = []
@@ -446,8 +465,10 @@ def layout_and_arrays(
             layout.append((VARIANCE, b.kernel))
             arrays.append(b.values)
         else:
-            layout.append((MATRIX, b.kernel, b.bias))
-            arrays += [b.inputs, b.outputs, b.values]
+            columns = b.outputs is None
+            layout.append((COLUMNS if columns else MATRIX, b.kernel, b.bias))
+            own = [b.inputs, b.outputs, b.values]
+            arrays += [a for a in own if a is not None]
     return tuple(layout), arrays
 
 

@@ -153,7 +153,7 @@ class MatrixNormal(Gaussian):
                     f"{len(self._mean)} entries. Received: matrices[{position}]"
                     f" with the variables {matrix.variables}"
                 )
-        rows, outputs = len(matrix.inputs), len(matrix.outputs)
+        rows, outputs = matrix.shape
         shape = self._mean[matrix.kernel].shape
         bias = None if matrix.bias is None else self._mean[matrix.bias].shape
         if bias is not None:

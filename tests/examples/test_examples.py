@@ -222,6 +222,12 @@ def test_radial_robustness_prints_its_tables_and_draws_them(run, tmp_path):
     assert pictures == {"scale", "training", "robustness"}
 
 
+def test_growth_of_classes_prints_passes_and_their_exponent():
+    printed = start("benchmarks/growth_classes.py")
+    assert len(re.findall(r"^ +\d+( +\d+\.\d+){4} +\d+$", printed, re.M)) == 2
+    assert re.search(r"^exponent -?\d", printed, re.M)
+
+
 def test_prediction_benchmark_prints_a_line_for_each_posterior(run):
     printed = run("benchmarks/prediction.py")
     for name in ("Gaussian", "last layer", "linearised", "MC dropout"):
