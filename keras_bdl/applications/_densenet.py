@@ -11,6 +11,7 @@ from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
+from keras_bdl._models import Model
 from keras_bdl.applications._residual_network import IMAGENET
 from keras_bdl.applications._residual_network import SMALL_IMAGES
 from keras_bdl.applications._residual_network import NetworkOptions
@@ -19,7 +20,6 @@ from keras_bdl.applications._residual_network import activated
 from keras_bdl.applications._residual_network import classifier
 from keras_bdl.applications._residual_network import convolution
 from keras_bdl.applications._residual_network import stem_pooling
-from keras_bdl.models import Model
 
 
 class DenseNetOptions(NetworkOptions, total=False):
@@ -74,7 +74,7 @@ def DenseNet(
         compression: Share of the channels that a transition keeps. Defaults
             to `0.5`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
+            `keras_bdl.extend.SMALL_IMAGES`, a convolution of size
             3.
         activation: f in (1). Defaults to `"relu"`.
         include_top: Whether to add the global average pooling and the
@@ -139,7 +139,7 @@ def DenseNet161(
         classes: Number of classes. Defaults to `1000`.
         growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.IMAGENET`, a convolution of size 7
+            `keras_bdl.extend.IMAGENET`, a convolution of size 7
             and a max pooling, which leave a sixteenth of the pixels.
         **options: Other arguments of `DenseNet`.
 

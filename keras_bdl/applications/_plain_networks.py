@@ -11,7 +11,7 @@ from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import did_you_mean
-from keras_bdl.models import Model
+from keras_bdl._models import Model
 
 # Of AlexNet, for each convolution: size of the filters, their number as a
 # multiple of the argument `filters`, strides, and whether a max pooling

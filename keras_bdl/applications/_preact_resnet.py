@@ -13,6 +13,7 @@ from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
+from keras_bdl._models import Model
 from keras_bdl.applications._residual_network import BASIC
 from keras_bdl.applications._residual_network import BOTTLENECK
 from keras_bdl.applications._residual_network import RESNET_18
@@ -27,7 +28,6 @@ from keras_bdl.applications._residual_network import blocks_of_depth
 from keras_bdl.applications._residual_network import classifier
 from keras_bdl.applications._residual_network import convolution
 from keras_bdl.applications._residual_network import residual_stages
-from keras_bdl.models import Model
 
 
 class PreActOptions(NetworkOptions, total=False):

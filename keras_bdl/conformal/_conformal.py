@@ -18,7 +18,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import how_to_predict
 from keras_bdl._saving._kinds import SavedByKind
 from keras_bdl._saving._state_file import read_state
-from keras_bdl.prediction import Prediction
+from keras_bdl.prediction._predictions import Prediction
 
 
 class SavedMethod(ShowsArguments, SavedByKind, family="a conformal method"):

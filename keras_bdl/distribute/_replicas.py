@@ -214,14 +214,6 @@ def restored(
 
     Yields:
         A function that restores the values before the end of the context.
-
-    Example:
-
-    ```python
-    with keras_bdl.extend.restored(model.trainable_variables):
-        model.trainable_variables[0].assign_add([[1.0] * 4] * 4)
-        changed = model.predict(x, verbose=0)
-    ```
     """
     # On several replicas, the copies of a BatchNorm statistic differ.
     copies = [copy for v in variables for copy in variable_copies(v)]

@@ -9,8 +9,8 @@ import keras
 from keras_bdl import _backend
 from keras_bdl.layers import _weight_draw as weight_draw
 from keras_bdl.layers._weight_priors import StoredPrior
-from keras_bdl.priors import TFPDistribution
 from keras_bdl.priors._prior import Prior
+from keras_bdl.priors._tfp_distribution import TFPDistribution
 
 # In these layers few positions share a weight, so the draw of a weight takes
 # longer than its use.

@@ -13,7 +13,7 @@ from keras_bdl.layers._computed_weights import ComputedWeights
 from keras_bdl.layers._options import Size
 from keras_bdl.layers._options import WeightNormConvolution
 from keras_bdl.layers._options import WeightNormOptions
-from keras_bdl.priors import GroupLaplace
+from keras_bdl.priors._vectors import GroupLaplace
 from keras_bdl.priors._vectors import group_length
 from keras_bdl.priors._vectors import squared_norms
 
@@ -172,7 +172,7 @@ class WeightNormDense(WeightNorm, keras.layers.Dense):
     ```python
     layer = keras_bdl.layers.WeightNormDense(
         10,
-        direction_regularizer=keras_bdl.priors.UnitDirection(),
+        direction_regularizer=keras_bdl.extend.UnitDirection(),
         scale_regularizer=keras_bdl.priors.Laplace(5.0),
     )
     ```
@@ -216,7 +216,7 @@ class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
         32,
         3,
         padding="same",
-        direction_regularizer=keras_bdl.priors.UnitDirection(),
+        direction_regularizer=keras_bdl.extend.UnitDirection(),
         scale_regularizer=keras_bdl.priors.Laplace(5.0),
     )
     ```

@@ -7,7 +7,6 @@ themselves.
 
 from keras_bdl.objectives._hessian_diagonal import Hutchinson
 from keras_bdl.objectives._hessian_diagonal import PerExampleFisher
-from keras_bdl.objectives._hessian_diagonal import SquaredGradient
 from keras_bdl.objectives._objective import MAP
 from keras_bdl.objectives._sampled_vi import SampledVI
 from keras_bdl.objectives._taylor_vi import TaylorVI
@@ -17,6 +16,5 @@ __all__ = [
     "Hutchinson",
     "PerExampleFisher",
     "SampledVI",
-    "SquaredGradient",
     "TaylorVI",
 ]

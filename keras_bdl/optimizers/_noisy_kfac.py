@@ -102,7 +102,7 @@ class NoisyKFAC(VOGN):
             a warning names them. `None` means no limit. Defaults to `8192`.
         fallback: What to do with layers that have no rule, as in `VOGN`.
             Defaults to `"auto"`.
-        **options: Those of `keras_bdl.optimizers.NaturalGradientOptions`.
+        **options: Those of `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 
@@ -340,7 +340,7 @@ class KFAC(NoisyKFAC):
 
     Args:
         **options: Those of `keras_bdl.NoisyKFAC`, and those of
-            `keras_bdl.optimizers.NaturalGradientOptions`.
+            `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 

@@ -162,7 +162,7 @@ def loss_plane(
         plane: Result of `keras_bdl.diagnostics.loss_plane`.
         trajectory: Array of shape `(networks, 2)` with coordinates on the
             plane, such as the path of SGD.
-            `keras_bdl.diagnostics.project_weights` computes the coordinates.
+            `keras_bdl.extend.project_weights` computes the coordinates.
             Defaults to `None`.
         labels: Names of the two directions. Defaults to
             `("direction 1", "direction 2")`.

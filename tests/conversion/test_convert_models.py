@@ -7,7 +7,7 @@ from keras import layers
 from keras import ops
 
 import keras_bdl as bdl
-from keras_bdl.conversion import convert
+from keras_bdl._conversion import convert
 from tests.models.networks import KINDS
 from tests.models.networks import TOKENS
 from tests.models.networks import Block

@@ -85,7 +85,7 @@ PRIORS = {
     "normal": bdl.priors.Normal(0.7, 0.1),
     "he": bdl.priors.HeNormal(),
     "laplace": bdl.priors.Laplace(0.5, 0.2),
-    "mixture": bdl.priors.ScaleMixture(1.0, 0.1),
+    "mixture": bdl.extend.ScaleMixture(1.0, 0.1),
 }
 
 
@@ -235,7 +235,7 @@ def priors(size):
     return {
         "normal": bdl.priors.Normal(0.7, 0.1),
         "laplace": bdl.priors.Laplace(0.5, 0.2),
-        "student": bdl.priors.TFPDistribution(tfd.StudentT(5.0, 0.0, 0.5)),
+        "student": bdl.extend.TFPDistribution(tfd.StudentT(5.0, 0.0, 0.5)),
         "mean-field": MeanField(*other),
         "Radial": radial,
     }

@@ -44,7 +44,7 @@ def is_compiled(layer):
 
 PRIORS = {
     "normal": lambda: bdl.priors.Normal(0.3, 0.1),
-    "mixture": lambda: bdl.priors.ScaleMixture(1.0, 0.1),
+    "mixture": lambda: bdl.extend.ScaleMixture(1.0, 0.1),
     "stored": lambda: bdl.distributions.Radial(
         np.full((SIZE, SIZE), 0.1, "f"), np.full((SIZE, SIZE), 0.4, "f")
     ),

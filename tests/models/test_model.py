@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.models._model import functional_class
+from keras_bdl._models._model import functional_class
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 

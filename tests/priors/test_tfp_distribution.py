@@ -9,7 +9,7 @@ from tensorflow_probability import bijectors as tfb
 from tensorflow_probability import distributions as tfd
 
 from keras_bdl import priors
-from keras_bdl.priors import TFPDistribution
+from keras_bdl.extend import TFPDistribution
 from tests.helpers import assert_moment
 
 X = np.linspace(-1.0, 2.0, 6).astype("float32").reshape(2, 3)

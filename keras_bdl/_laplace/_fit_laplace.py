@@ -21,12 +21,12 @@ from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import OBSERVATIONS
 from keras_bdl._data._dataset_size import POSITIONS
 from keras_bdl._data._dataset_size import different_examples
+from keras_bdl._laplace._fisher_information import FisherInformation
+from keras_bdl._laplace._scores import ScoresOfOutputs
 from keras_bdl._memory import check_memory
 from keras_bdl.curvature._capture import Plan
 from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.evaluation._regression_report import RegressionReport
-from keras_bdl.laplace._fisher_information import FisherInformation
-from keras_bdl.laplace._scores import ScoresOfOutputs
 from keras_bdl.posteriors._covered_weights import excluded_variables
 from keras_bdl.posteriors._gaussian import KroneckerBlock
 from keras_bdl.posteriors._matrix_normal import Laplace

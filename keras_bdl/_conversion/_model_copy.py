@@ -14,10 +14,10 @@ from typing import Any
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.conversion._selection import own_weights
-from keras_bdl.models._model import Model
-from keras_bdl.models._model import Sequential
-from keras_bdl.models._model import functional_class
+from keras_bdl._conversion._selection import own_weights
+from keras_bdl._models._model import Model
+from keras_bdl._models._model import Sequential
+from keras_bdl._models._model import functional_class
 
 if TYPE_CHECKING:
     from keras.layers import Layer as _KerasLayer
