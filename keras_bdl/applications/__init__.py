@@ -1,8 +1,8 @@
 """Networks of published papers, without distributions of the weights.
 
 `keras_bdl.convert` makes a network of Keras layers Bayesian. `ResNetPlusPlus`
-has weight-normalised layers, for samplers. Single Bayesian layers are in
-`keras_bdl.layers`.
+has weight-normalised layers, for samplers. All weights start at random. Single
+Bayesian layers are in `keras_bdl.layers`.
 """
 
 from keras_bdl.applications._densenet import DenseNet

@@ -83,9 +83,6 @@ def DenseNet(
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"densenet_<depth>"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -134,17 +131,13 @@ def DenseNet161(
     network has 28,681,000 trainable weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(224, 224, 3)`.
+        input_shape: Shape of an image. Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
         stem: The layers before the first block. Defaults to
             `keras_bdl.extend.IMAGENET`, a convolution of size 7
             and a max pooling, which leave a sixteenth of the pixels.
         **options: Other arguments of `DenseNet`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -66,9 +66,6 @@ def LeNet5(
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"lenet_5"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -144,9 +141,6 @@ def AlexNet(
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"alexnet"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -234,9 +228,6 @@ def VGG16(
             width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"valid"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -313,8 +304,7 @@ def VGG16BN(
     has 15,245,130 weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         batch_norm: Whether to add a BatchNorm between a convolution and its
             ReLU. Defaults to `True`.
@@ -328,9 +318,6 @@ def VGG16BN(
             width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"same"`.
         **options: Other arguments of `VGG16`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -411,9 +398,6 @@ def MultiHeadMLP(
         classifier_activation: Activation of the heads. Defaults to `None`,
             logits.
         name: Name of the model. Defaults to `None`, `"multi_head_mlp"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -62,9 +62,6 @@ def ResNet(
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"resnet_<depth>"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -106,8 +103,7 @@ def ResNet18(
     11,689,512 trainable weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(224, 224, 3)`.
+        input_shape: Shape of an image. Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         filters: Number of filters of the first stage. Each later stage
             doubles the number. Defaults to `64`.
@@ -117,9 +113,6 @@ def ResNet18(
             convolution of size 7 and a max pooling, which leave a sixteenth of
             the pixels.
         **options: Other arguments of `ResNet`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -126,9 +126,6 @@ def ResNetPlusPlus(
         name: Name of the model. Defaults to `None`,
             `"resnet_plus_plus_<depth>"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -199,15 +196,11 @@ def ResNetPlusPlus56(
     With the defaults the network has 3,412,212 weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         filters: Number of filters of the first stage. Each later stage
             doubles the number. Defaults to `32`.
         **options: Other arguments of `ResNetPlusPlus`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -235,16 +228,12 @@ def ResNetPlusPlus50(
     weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(224, 224, 3)`.
+        input_shape: Shape of an image. Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         filters: Number of filters of the first stage. A block has four times
             as many output channels. Each later stage doubles both numbers.
             Defaults to `64`.
         **options: Other arguments of `ResNetPlusPlus`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

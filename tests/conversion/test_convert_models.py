@@ -43,11 +43,9 @@ def converted(model, kind):
     [
         ("sequential", "mean_field"),
         ("sequential", "radial"),
-        ("functional", "mean_field"),
         ("functional", "mc_dropout"),
         ("subclassed", "mean_field"),
         ("subclassed", "mc_dropout"),
-        ("transformer", "mean_field"),
         ("transformer", "radial"),
     ],
 )

@@ -114,7 +114,6 @@ def test_trains_bit_for_bit_like_keras(kind):
     [
         {"steps_per_execution": 2},
         {"jit_compile": True},
-        {"fit": {"class_weight": {0: 1.0, 1: 3.0}}},
         {"fit": {"sample_weight": np.linspace(0, 2, 40)}},
     ],
     ids=lambda options: str(sorted(options)),
