@@ -202,9 +202,7 @@ def _replacement(
 
 
 def _set_priors(
-    new: keras.Layer,
-    prior_from_weights: float,
-    bias_prior: PriorLike | None,
+    new: keras.Layer, prior_from_weights: float, bias_prior: PriorLike | None
 ) -> None:
     for layer in _keras.all_layers(new):
         if isinstance(layer, Variational):

@@ -91,10 +91,7 @@ def LeNet5(
     x = keras.layers.Flatten(name="flatten")(x)
     for k, units in enumerate((120, 84), start=1):
         x = keras.layers.Dense(
-            units,
-            activation,
-            kernel_initializer="he_normal",
-            name=f"dense{k}",
+            units, activation, kernel_initializer="he_normal", name=f"dense{k}"
         )(x)
     x = keras.layers.Dense(classes, classifier_activation, name="predictions")(
         x

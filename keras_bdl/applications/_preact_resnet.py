@@ -250,11 +250,7 @@ def WideResNet(
     )
     options["name"] = options.get("name") or f"wide_resnet_{depth}_{width}"
     return PreActResNet(
-        architecture,
-        input_shape,
-        classes,
-        filters=filters,
-        **options,
+        architecture, input_shape, classes, filters=filters, **options
     )
 
 

@@ -62,9 +62,7 @@ class SavedMethod(ShowsArguments, SavedByKind, family="a conformal method"):
 
 
 def load(
-    path: str | os.PathLike,
-    *,
-    custom_objects: Mapping[str, Any] | None = None,
+    path: str | os.PathLike, *, custom_objects: Mapping[str, Any] | None = None
 ) -> Any:
     """Returns the fitted conformal method that `save` wrote to a file.
 
@@ -141,11 +139,7 @@ class Conformal(SavedMethod):
 
     @abc.abstractmethod
     def scores(
-        self,
-        prediction: Any,
-        y: ArrayLike | None = None,
-        *,
-        first_row: int = 0,
+        self, prediction: Any, y: ArrayLike | None = None, *, first_row: int = 0
     ) -> np.ndarray:
         """Returns how badly each target fits its prediction.
 

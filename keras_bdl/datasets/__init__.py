@@ -11,10 +11,4 @@ from keras_bdl.datasets._epoch_counter import EpochCounter
 from keras_bdl.datasets._image_pipeline import padded
 from keras_bdl.datasets._loading import load
 
-__all__ = [
-    "SPECS",
-    "EpochCounter",
-    "corrupt",
-    "load",
-    "padded",
-]
+__all__ = ["SPECS", "EpochCounter", "corrupt", "load", "padded"]

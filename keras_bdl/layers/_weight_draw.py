@@ -28,11 +28,7 @@ OUTPUTS = 5
 
 
 # The property of a `Draw` that an estimator needs.
-DRAWN = {
-    "weight": "weights",
-    "flipout": "perturbations",
-    "local": "variances",
-}
+DRAWN = {"weight": "weights", "flipout": "perturbations", "local": "variances"}
 
 
 class WeightPosterior:

@@ -85,10 +85,7 @@ class WeightNormRule:
         units = _blocks_of_kernel(curved * unit, groups)
         moments = [
             outer_moments(
-                list(blocks),
-                groups=groups,
-                sums=sums,
-                minus=(units[i], split),
+                list(blocks), groups=groups, sums=sums, minus=(units[i], split)
             )
             for i, blocks in enumerate(zip(*each, strict=True))
         ]
@@ -96,10 +93,7 @@ class WeightNormRule:
             self.kernel_of_blocks(layer, list(blocks))
             for blocks in zip(*moments, strict=True)
         )
-        found = [
-            (factor * gradient, ops.square(factor) * squares),
-            sums.of(t),
-        ]
+        found = [(factor * gradient, ops.square(factor) * squares), sums.of(t)]
         if layer.bias is not None:
             bias: Any = sum(self.bias_per_example(layer, dz) for _, dz in calls)
             found.append(sums.of(bias))

@@ -11,10 +11,4 @@ from keras_bdl.objectives._objective import MAP
 from keras_bdl.objectives._sampled_vi import SampledVI
 from keras_bdl.objectives._taylor_vi import TaylorVI
 
-__all__ = [
-    "MAP",
-    "Hutchinson",
-    "PerExampleFisher",
-    "SampledVI",
-    "TaylorVI",
-]
+__all__ = ["MAP", "Hutchinson", "PerExampleFisher", "SampledVI", "TaylorVI"]

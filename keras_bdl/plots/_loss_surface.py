@@ -93,10 +93,7 @@ def loss_cross_section(
 
 
 def _draw_gaussians(
-    ax: Any,
-    section: Any,
-    distances: np.ndarray,
-    total: np.ndarray,
+    ax: Any, section: Any, distances: np.ndarray, total: np.ndarray
 ) -> None:
     limits = ax.get_ylim()
     ax.plot([], [], ":", color=GREY, linewidth=1.2, label="if Gaussian")
@@ -243,10 +240,7 @@ def _norm(lowest: float, heights: list[float]) -> Any:
 
 
 def _checked_plane(
-    plane: Any,
-    trajectory: ArrayLike | None,
-    labels: Sequence[str],
-    levels: int,
+    plane: Any, trajectory: ArrayLike | None, labels: Sequence[str], levels: int
 ) -> tuple[Any, np.ndarray | None]:
     if not isinstance(plane, LossPlaneReport):
         raise ValueError(

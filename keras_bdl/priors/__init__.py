@@ -8,8 +8,4 @@ from keras_bdl.priors._independent_weights import HeNormal
 from keras_bdl.priors._independent_weights import Laplace
 from keras_bdl.priors._independent_weights import Normal
 
-__all__ = [
-    "HeNormal",
-    "Laplace",
-    "Normal",
-]
+__all__ = ["HeNormal", "Laplace", "Normal"]
