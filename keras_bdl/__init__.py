@@ -25,18 +25,17 @@ Models:
 
 Folders:
 
-    applications   networks of the papers   laplace        fit_laplace
-    callbacks      collect, save, measure   layers         variational layers
-    conformal      sets with a coverage     likelihoods    losses, regression
-    continual      task after task          metrics        during `fit`
-    conversion     convert                  models         Model, Sequential
-    curvature      per-example gradients    objectives     TaylorVI, MAP
-    datasets       data of the papers       optimizers     samplers, VOGN
-    diagnostics    chains, gradients, loss  plots          pictures
-    distribute     several devices          posteriors     learned weights
-    distributions  of single tensors        prediction     predict
-    evaluation     reports on predictions   priors         assumed weights
-    extend         methods of your own      schedules      of step sizes
+    applications   networks of the papers   layers         variational layers
+    callbacks      collect, save, measure   likelihoods    losses, regression
+    conformal      sets with a coverage     metrics        during `fit`
+    continual      task after task          objectives     TaylorVI, MAP
+    curvature      per-example gradients    optimizers     samplers, VOGN
+    datasets       data of the papers       plots          pictures
+    diagnostics    chains, gradients, loss  posteriors     learned weights
+    distribute     several devices          prediction     predictions
+    distributions  of single tensors        priors         assumed weights
+    evaluation     reports on predictions   schedules      of step sizes
+    extend         methods of your own
 """
 
 from keras import backend as _of_keras
@@ -52,7 +51,6 @@ from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
 from keras_bdl import conformal  # noqa: E402
 from keras_bdl import continual  # noqa: E402
-from keras_bdl import conversion  # noqa: E402
 from keras_bdl import curvature  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
@@ -60,11 +58,9 @@ from keras_bdl import distribute  # noqa: E402
 from keras_bdl import distributions  # noqa: E402
 from keras_bdl import evaluation  # noqa: E402
 from keras_bdl import extend  # noqa: E402
-from keras_bdl import laplace  # noqa: E402
 from keras_bdl import layers  # noqa: E402
 from keras_bdl import likelihoods  # noqa: E402
 from keras_bdl import metrics  # noqa: E402
-from keras_bdl import models  # noqa: E402
 from keras_bdl import objectives  # noqa: E402
 from keras_bdl import optimizers  # noqa: E402
 from keras_bdl import plots  # noqa: E402
@@ -72,13 +68,13 @@ from keras_bdl import posteriors  # noqa: E402
 from keras_bdl import prediction  # noqa: E402
 from keras_bdl import priors  # noqa: E402
 from keras_bdl import schedules  # noqa: E402
+from keras_bdl._conversion import convert  # noqa: E402
+from keras_bdl._laplace import fit_laplace  # noqa: E402
+from keras_bdl._models import Model  # noqa: E402
+from keras_bdl._models import Sequential  # noqa: E402
 from keras_bdl.callbacks import SWA  # noqa: E402
 from keras_bdl.callbacks import SWAG  # noqa: E402
-from keras_bdl.conversion import convert  # noqa: E402
-from keras_bdl.evaluation import evaluate  # noqa: E402
-from keras_bdl.laplace import fit_laplace  # noqa: E402
-from keras_bdl.models import Model  # noqa: E402
-from keras_bdl.models import Sequential  # noqa: E402
+from keras_bdl.evaluation._evaluate import evaluate  # noqa: E402
 from keras_bdl.optimizers import ATMC  # noqa: E402
 from keras_bdl.optimizers import IVON  # noqa: E402
 from keras_bdl.optimizers import KFAC  # noqa: E402
@@ -88,9 +84,9 @@ from keras_bdl.optimizers import SGLD  # noqa: E402
 from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
-from keras_bdl.posteriors import posterior_of  # noqa: E402
-from keras_bdl.prediction import PosteriorPredictive  # noqa: E402
-from keras_bdl.prediction import predict  # noqa: E402
+from keras_bdl.posteriors._held_posterior import posterior_of  # noqa: E402
+from keras_bdl.prediction._posterior_predictive import PosteriorPredictive  # noqa: E402
+from keras_bdl.prediction._predict import predict  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -113,7 +109,6 @@ __all__ = [
     "callbacks",
     "conformal",
     "continual",
-    "conversion",
     "convert",
     "curvature",
     "datasets",
@@ -124,11 +119,9 @@ __all__ = [
     "evaluation",
     "extend",
     "fit_laplace",
-    "laplace",
     "layers",
     "likelihoods",
     "metrics",
-    "models",
     "objectives",
     "optimizers",
     "plots",

@@ -88,15 +88,13 @@ LAYERS = [
 
 def classes():
     yield from LAYERS
+    for name in ("GroupLaplace", "ScaleMixture", "SymmetricGamma"):
+        yield getattr(bdl.extend, name)
+    yield from (bdl.extend.SquaredGradient, bdl.extend.UnitDirection)
     for folder in (bdl.objectives, bdl.optimizers, bdl.priors, bdl.schedules):
         for name in folder.__all__:
-            cls = getattr(folder, name)
-            # Bases, and a prior whose only argument is another library's.
-            others = ("HessianDiagonal", "Objective", "TFPDistribution")
-            if inspect.isclass(cls) and not (
-                name in others or name.endswith("Options")
-            ):
-                yield cls
+            if inspect.isclass(getattr(folder, name)):
+                yield getattr(folder, name)
 
 
 def numbers_of(cls):

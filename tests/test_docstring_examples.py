@@ -44,13 +44,14 @@ LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 def _model():
     dense = keras.layers.Dense
     model = bdl.Sequential([keras.Input((4,)), dense(4), dense(2)])
-    model.compile("sgd", LOSS)
+    # An example trains for one epoch, which a trace would outlast.
+    model.compile("sgd", LOSS, run_eagerly=True)
     return model
 
 
 def _net():
     net = bdl.Sequential([keras.Input((4,)), bdl.layers.MeanFieldDense(2)])
-    net.compile("adam", LOSS)
+    net.compile("adam", LOSS, run_eagerly=True)
     net.fit(X, Y, verbose=0)
     return net
 

@@ -17,9 +17,14 @@ SHOWN = [
     getattr(folder, name)
     for folder in (bdl.likelihoods, bdl.objectives, bdl.priors, bdl.schedules)
     for name in folder.__all__
-    # An abstract base, a prior of another library, and a layer of Keras.
-    if name not in ("Objective", "TFPDistribution", "LearnedStddev")
-    and inspect.isclass(getattr(folder, name))
+    # A layer of Keras.
+    if name != "LearnedStddev" and inspect.isclass(getattr(folder, name))
+] + [
+    bdl.extend.GroupLaplace,
+    bdl.extend.ScaleMixture,
+    bdl.extend.SquaredGradient,
+    bdl.extend.SymmetricGamma,
+    bdl.extend.UnitDirection,
 ]
 
 

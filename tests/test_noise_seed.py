@@ -38,8 +38,7 @@ REPORTS = {"GradientVarianceReport"}
 def classes_with_a_seed():
     """Returns the default seed of every public class that has one."""
     found = {}
-    for name in bdl.__all__:
-        folder = getattr(bdl, name)
+    for folder in (bdl, *(getattr(bdl, name) for name in bdl.__all__)):
         for each in getattr(folder, "__all__", []):
             one = getattr(folder, each)
             if inspect.isclass(one) and not issubclass(one, BaseException):

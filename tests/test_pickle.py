@@ -10,7 +10,7 @@ import keras_bdl as bdl
 from keras_bdl import callbacks as cb
 from keras_bdl import extend
 from keras_bdl import posteriors
-from keras_bdl.laplace import fit_laplace
+from keras_bdl._laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 from tests.helpers import cross_entropy
 from tests.processes import Command

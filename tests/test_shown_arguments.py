@@ -114,6 +114,10 @@ TAKERS = [
     for folder in bdl.__all__
     if inspect.ismodule(getattr(bdl, folder))
     for name in getattr(getattr(bdl, folder), "__all__", [])
+] + [
+    (name, getattr(bdl, name))
+    for name in bdl.__all__
+    if callable(getattr(bdl, name))
 ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import keras
 
 import keras_bdl as bdl
-from keras_bdl.applications import SMALL_IMAGES
+from keras_bdl.extend import SMALL_IMAGES
 
 
 @dataclasses.dataclass(frozen=True)

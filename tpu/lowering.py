@@ -19,7 +19,7 @@ from chips import Chips
 
 from keras_bdl._data._dataset_size import dataset_sizes
 from keras_bdl._keras import inner_optimizer
-from keras_bdl.models._trainer import build_optimizer
+from keras_bdl._models._trainer import build_optimizer
 
 
 class NotLowered(Exception):

@@ -28,8 +28,8 @@ from cases import METHODS
 
 import keras_bdl as bdl
 from keras_bdl import _keras
+from keras_bdl._models._strategy_check import check_strategy
 from keras_bdl.extend import StoragePath
-from keras_bdl.models._strategy_check import check_strategy
 
 SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld")
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from training_data import Data
 
 import keras_bdl as bdl
-from keras_bdl.datasets import SHARED_CLASSES
-from keras_bdl.datasets import square_crop_flip
+from keras_bdl.extend import SHARED_CLASSES
+from keras_bdl.extend import square_crop_flip
 
 # The five classes of CIFAR-10 that are learned, from the code of SWAG. Its
 # paper calls them the first five.

@@ -10,8 +10,8 @@ import tensorflow as tf
 from training_data import Data
 
 import keras_bdl as bdl
-from keras_bdl.datasets import ImagePipeline
-from keras_bdl.datasets import pad_crop
+from keras_bdl.extend import ImagePipeline
+from keras_bdl.extend import pad_crop
 
 
 class Digits(NamedTuple):

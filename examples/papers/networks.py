@@ -10,7 +10,7 @@ from substitutes import one_layer
 
 import keras_bdl as bdl
 from keras_bdl import applications
-from keras_bdl.applications import SMALL_IMAGES
+from keras_bdl.extend import SMALL_IMAGES
 from keras_bdl.extend import StoragePath
 
 

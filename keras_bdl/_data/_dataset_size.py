@@ -216,10 +216,7 @@ def count_of_fit(
 
 
 def tell_dataset_size(
-    model: Any,
-    sizes: Sequence[DatasetSize],
-    count: ExampleCount | None,
-    x: Any,
+    model: Any, sizes: Sequence[DatasetSize], count: ExampleCount | None, x: Any
 ) -> None:
     """Sets N for each owner for which the user gave no `dataset_size`.
 

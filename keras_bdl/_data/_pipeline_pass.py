@@ -145,10 +145,7 @@ def _at_most(dataset: Any, leading: Any) -> Any:
     if found is None:
         return None
     return dataclasses.replace(
-        found,
-        batches=None,
-        certain=False,
-        prefix=lambda _: None,
+        found, batches=None, certain=False, prefix=lambda _: None
     )
 
 
@@ -398,8 +395,7 @@ _RULES = {
         ("Cache", "Options", "Prefetch", "Save", "Snapshot"), _like_input
     ),
     **dict.fromkeys(
-        ("DenseToRagged", "Map", "ParallelMap", "Restructured", "Scan"),
-        _mapped,
+        ("DenseToRagged", "Map", "ParallelMap", "Restructured", "Scan"), _mapped
     ),
     **dict.fromkeys(
         ("Filter", "IgnoreErrors", "TakeWhile", "Unique"), _at_most

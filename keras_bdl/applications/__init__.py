@@ -1,8 +1,8 @@
 """Networks of published papers, without distributions of the weights.
 
 `keras_bdl.convert` makes a network of Keras layers Bayesian. `ResNetPlusPlus`
-has weight-normalised layers, for samplers. Single Bayesian layers are in
-`keras_bdl.layers`.
+has weight-normalised layers, for samplers. All weights start at random. Single
+Bayesian layers are in `keras_bdl.layers`.
 """
 
 from keras_bdl.applications._densenet import DenseNet
@@ -17,8 +17,6 @@ from keras_bdl.applications._preact_resnet import PreActResNet18
 from keras_bdl.applications._preact_resnet import PreResNet
 from keras_bdl.applications._preact_resnet import WideResNet
 from keras_bdl.applications._preact_resnet import WideResNet28x10
-from keras_bdl.applications._residual_network import IMAGENET
-from keras_bdl.applications._residual_network import SMALL_IMAGES
 from keras_bdl.applications._resnet import ResNet
 from keras_bdl.applications._resnet import ResNet18
 from keras_bdl.applications._resnet_plus_plus import ResNetPlusPlus
@@ -26,8 +24,6 @@ from keras_bdl.applications._resnet_plus_plus import ResNetPlusPlus50
 from keras_bdl.applications._resnet_plus_plus import ResNetPlusPlus56
 
 __all__ = [
-    "IMAGENET",
-    "SMALL_IMAGES",
     "AlexNet",
     "DenseNet",
     "DenseNet161",

@@ -11,6 +11,7 @@ from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
+from keras_bdl._models import Model
 from keras_bdl.applications._residual_network import IMAGENET
 from keras_bdl.applications._residual_network import SMALL_IMAGES
 from keras_bdl.applications._residual_network import NetworkOptions
@@ -19,7 +20,6 @@ from keras_bdl.applications._residual_network import activated
 from keras_bdl.applications._residual_network import classifier
 from keras_bdl.applications._residual_network import convolution
 from keras_bdl.applications._residual_network import stem_pooling
-from keras_bdl.models import Model
 
 
 class DenseNetOptions(NetworkOptions, total=False):
@@ -74,7 +74,7 @@ def DenseNet(
         compression: Share of the channels that a transition keeps. Defaults
             to `0.5`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
+            `keras_bdl.extend.SMALL_IMAGES`, a convolution of size
             3.
         activation: f in (1). Defaults to `"relu"`.
         include_top: Whether to add the global average pooling and the
@@ -82,9 +82,6 @@ def DenseNet(
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"densenet_<depth>"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -134,17 +131,13 @@ def DenseNet161(
     network has 28,681,000 trainable weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(224, 224, 3)`.
+        input_shape: Shape of an image. Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.IMAGENET`, a convolution of size 7
+            `keras_bdl.extend.IMAGENET`, a convolution of size 7
             and a max pooling, which leave a sixteenth of the pixels.
         **options: Other arguments of `DenseNet`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -11,7 +11,7 @@ from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import did_you_mean
-from keras_bdl.models import Model
+from keras_bdl._models import Model
 
 # Of AlexNet, for each convolution: size of the filters, their number as a
 # multiple of the argument `filters`, strides, and whether a max pooling
@@ -66,9 +66,6 @@ def LeNet5(
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"lenet_5"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -94,10 +91,7 @@ def LeNet5(
     x = keras.layers.Flatten(name="flatten")(x)
     for k, units in enumerate((120, 84), start=1):
         x = keras.layers.Dense(
-            units,
-            activation,
-            kernel_initializer="he_normal",
-            name=f"dense{k}",
+            units, activation, kernel_initializer="he_normal", name=f"dense{k}"
         )(x)
     x = keras.layers.Dense(classes, classifier_activation, name="predictions")(
         x
@@ -144,9 +138,6 @@ def AlexNet(
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"alexnet"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -234,9 +225,6 @@ def VGG16(
             width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"valid"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -313,8 +301,7 @@ def VGG16BN(
     has 15,245,130 weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         batch_norm: Whether to add a BatchNorm between a convolution and its
             ReLU. Defaults to `True`.
@@ -328,9 +315,6 @@ def VGG16BN(
             width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"same"`.
         **options: Other arguments of `VGG16`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -411,9 +395,6 @@ def MultiHeadMLP(
         classifier_activation: Activation of the heads. Defaults to `None`,
             logits.
         name: Name of the model. Defaults to `None`, `"multi_head_mlp"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -13,6 +13,7 @@ from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
+from keras_bdl._models import Model
 from keras_bdl.applications._residual_network import BASIC
 from keras_bdl.applications._residual_network import BOTTLENECK
 from keras_bdl.applications._residual_network import RESNET_18
@@ -27,7 +28,6 @@ from keras_bdl.applications._residual_network import blocks_of_depth
 from keras_bdl.applications._residual_network import classifier
 from keras_bdl.applications._residual_network import convolution
 from keras_bdl.applications._residual_network import residual_stages
-from keras_bdl.models import Model
 
 
 class PreActOptions(NetworkOptions, total=False):
@@ -80,9 +80,6 @@ def PreActResNet(
         name: Name of the model. Defaults to `None`,
             `"preact_resnet_<depth>"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -123,15 +120,11 @@ def PreActResNet18(
     defaults, the network has 11,172,170 trainable weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         filters: Number of filters of the first stage. Each later stage
             doubles the number. Defaults to `64`.
         **options: Other arguments of `PreActResNet`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -168,8 +161,7 @@ def PreResNet(
     Args:
         depth: 9n + 2 with bottlenecks, such as 56, 110 or 164, otherwise
             6n + 2, such as 20.
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         bottleneck: Whether the blocks are bottlenecks. For depths 56 and 110
             of He et al., pass `False`: only their depth 164 has bottlenecks.
@@ -177,9 +169,6 @@ def PreResNet(
             paper.
         **options: Other arguments of `PreActResNet`. `name` defaults to
             `"preresnet_<depth>"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -227,8 +216,7 @@ def WideResNet(
         depth: 6n + 4, such as 16, 28 or 40. This count includes the
             convolutions of size 1 that change the shape.
         width: Factor of the number of filters in the blocks.
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         filters: Number of filters of the first convolution. The stages have
             `width`, `2 * width` and `4 * width` times this number. Defaults to
@@ -236,9 +224,6 @@ def WideResNet(
         **options: Other arguments of `PreActResNet`. The paper uses
             `dropout_rate=0.3`. `name` defaults to
             `"wide_resnet_<depth>_<width>"`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -265,11 +250,7 @@ def WideResNet(
     )
     options["name"] = options.get("name") or f"wide_resnet_{depth}_{width}"
     return PreActResNet(
-        architecture,
-        input_shape,
-        classes,
-        filters=filters,
-        **options,
+        architecture, input_shape, classes, filters=filters, **options
     )
 
 
@@ -289,13 +270,9 @@ def WideResNet28x10(
     With the defaults the network has 36,479,194 trainable weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         **options: Other arguments of `WideResNet`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -9,6 +9,7 @@ import keras
 
 from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
+from keras_bdl._models import Model
 from keras_bdl.applications._residual_network import IMAGENET
 from keras_bdl.applications._residual_network import RESNET_18
 from keras_bdl.applications._residual_network import Architecture
@@ -19,7 +20,6 @@ from keras_bdl.applications._residual_network import architecture_of
 from keras_bdl.applications._residual_network import classifier
 from keras_bdl.applications._residual_network import convolution
 from keras_bdl.applications._residual_network import residual_stages
-from keras_bdl.models import Model
 
 
 def ResNet(
@@ -62,9 +62,6 @@ def ResNet(
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"resnet_<depth>"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -106,25 +103,21 @@ def ResNet18(
     11,689,512 trainable weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(224, 224, 3)`.
+        input_shape: Shape of an image. Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         filters: Number of filters of the first stage. Each later stage
             doubles the number. Defaults to `64`.
         stem: The layers before the first block. For small images, use
-            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
-            3. Defaults to `keras_bdl.applications.IMAGENET`, a
+            `keras_bdl.extend.SMALL_IMAGES`, a convolution of size
+            3. Defaults to `keras_bdl.extend.IMAGENET`, a
             convolution of size 7 and a max pooling, which leave a sixteenth of
             the pixels.
         **options: Other arguments of `ResNet`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
-    small = keras_bdl.applications.SMALL_IMAGES
+    small = keras_bdl.extend.SMALL_IMAGES
     model = keras_bdl.applications.ResNet18(
         (32, 32, 3), 10, filters=4, stem=small
     )

@@ -15,6 +15,7 @@ from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
+from keras_bdl._models import Model
 from keras_bdl.applications._residual_network import RESNET_50
 from keras_bdl.applications._residual_network import Architecture
 from keras_bdl.applications._residual_network import Convolution
@@ -22,11 +23,12 @@ from keras_bdl.applications._residual_network import architecture_of
 from keras_bdl.applications._residual_network import residual_stages
 from keras_bdl.layers import WeightNormConv2D
 from keras_bdl.layers import WeightNormDense
-from keras_bdl.models import Model
+from keras_bdl.priors._tfp_distribution import get_prior
+from keras_bdl.priors._vectors import UnitDirection
 
 _DEFAULT_PRIORS: dict[str, Callable] = {
     "scale_regularizer": functools.partial(priors.Laplace, 5.0),
-    "direction_regularizer": priors.UnitDirection,
+    "direction_regularizer": UnitDirection,
     "bias_regularizer": functools.partial(priors.Normal, 1.0),
 }
 _POOLING = {
@@ -124,9 +126,6 @@ def ResNetPlusPlus(
         name: Name of the model. Defaults to `None`,
             `"resnet_plus_plus_<depth>"`.
 
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
-
     Example:
 
     ```python
@@ -148,7 +147,7 @@ def ResNetPlusPlus(
     options: dict[str, Any] = {
         argument: _DEFAULT_PRIORS[argument](dataset_size=dataset_size)
         if isinstance(prior, str) and prior == "default"
-        else priors.get(prior)
+        else get_prior(prior)
         for argument, prior in given.items()
     }
     # Normal weights have uniform directions, as in the default prior.
@@ -197,15 +196,11 @@ def ResNetPlusPlus56(
     With the defaults the network has 3,412,212 weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(32, 32, 3)`.
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         filters: Number of filters of the first stage. Each later stage
             doubles the number. Defaults to `32`.
         **options: Other arguments of `ResNetPlusPlus`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -233,16 +228,12 @@ def ResNetPlusPlus50(
     weights.
 
     Args:
-        input_shape: Shape of an image. Height and width may be `None`.
-            Defaults to `(224, 224, 3)`.
+        input_shape: Shape of an image. Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         filters: Number of filters of the first stage. A block has four times
             as many output channels. Each later stage doubles both numbers.
             Defaults to `64`.
         **options: Other arguments of `ResNetPlusPlus`.
-
-    Returns:
-        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -8,13 +8,13 @@ import numpy as np
 from keras_bdl._aliases import Data
 from keras_bdl.callbacks._sample_collector import SampleCollector
 from keras_bdl.callbacks._stateful_callback import FitCallback
-from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction import Prediction
-from keras_bdl.prediction import predict
 from keras_bdl.prediction._averages import ClassificationAverage
 from keras_bdl.prediction._averages import RegressionAverage
 from keras_bdl.prediction._averages import merged
+from keras_bdl.prediction._predict import predict
+from keras_bdl.prediction._predictions import Prediction
 
 
 class EnsembleValidation(FitCallback):

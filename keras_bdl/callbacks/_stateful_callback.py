@@ -11,7 +11,7 @@ import keras
 
 from keras_bdl._data._dataset_size import compare_with_epoch
 from keras_bdl._memory import check_memory
-from keras_bdl.models._trainer import BayesianTrainer
+from keras_bdl._models._trainer import BayesianTrainer
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._covered_weights import check_adapters
 from keras_bdl.posteriors._covered_weights import fingerprint

@@ -9,12 +9,12 @@ import numpy as np
 
 from keras_bdl import _keras
 from keras_bdl._backend import in_several_workers
+from keras_bdl._models._trainer import build_optimizer
 from keras_bdl._protocols import OwnsVariables
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.distribute._replicas import variable_copies
 from keras_bdl.distribute._workers import first_replica
 from keras_bdl.distribute._workers import replica_arrays
-from keras_bdl.models._trainer import build_optimizer
 
 _PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic)
 

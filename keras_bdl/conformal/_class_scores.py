@@ -116,11 +116,7 @@ class APS(SetPredictor):
     """
 
     def __init__(
-        self,
-        *,
-        randomized: bool = True,
-        seed: int = 0,
-        per_class: bool = False,
+        self, *, randomized: bool = True, seed: int = 0, per_class: bool = False
     ):
         super().__init__(per_class=per_class)
         self.randomized = check_bool("randomized", randomized)

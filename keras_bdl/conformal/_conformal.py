@@ -18,7 +18,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import how_to_predict
 from keras_bdl._saving._kinds import SavedByKind
 from keras_bdl._saving._state_file import read_state
-from keras_bdl.prediction import Prediction
+from keras_bdl.prediction._predictions import Prediction
 
 
 class SavedMethod(ShowsArguments, SavedByKind, family="a conformal method"):
@@ -62,9 +62,7 @@ class SavedMethod(ShowsArguments, SavedByKind, family="a conformal method"):
 
 
 def load(
-    path: str | os.PathLike,
-    *,
-    custom_objects: Mapping[str, Any] | None = None,
+    path: str | os.PathLike, *, custom_objects: Mapping[str, Any] | None = None
 ) -> Any:
     """Returns the fitted conformal method that `save` wrote to a file.
 
@@ -141,11 +139,7 @@ class Conformal(SavedMethod):
 
     @abc.abstractmethod
     def scores(
-        self,
-        prediction: Any,
-        y: ArrayLike | None = None,
-        *,
-        first_row: int = 0,
+        self, prediction: Any, y: ArrayLike | None = None, *, first_row: int = 0
     ) -> np.ndarray:
         """Returns how badly each target fits its prediction.
 

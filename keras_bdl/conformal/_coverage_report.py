@@ -106,10 +106,7 @@ class CoverageReport(Report):
             by_group=_by_group(groups, covered, num_groups, cutoff),
             of_classes=of_classes,
             per_example=PerExample.of_entries(
-                y,
-                example,
-                coverage=covered,
-                mean_size=np.maximum(sizes, 0),
+                y, example, coverage=covered, mean_size=np.maximum(sizes, 0)
             ),
         )
 

@@ -10,8 +10,4 @@ from keras_bdl.curvature._batch_curvature import kronecker_factors
 from keras_bdl.curvature._batch_curvature import per_example_gradients
 from keras_bdl.curvature._batch_curvature import second_moments
 
-__all__ = [
-    "kronecker_factors",
-    "per_example_gradients",
-    "second_moments",
-]
+__all__ = ["kronecker_factors", "per_example_gradients", "second_moments"]

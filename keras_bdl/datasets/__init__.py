@@ -5,26 +5,10 @@
 reads data of the user.
 """
 
-from keras_bdl.datasets._augmentation import pad_crop
-from keras_bdl.datasets._augmentation import square_crop_flip
 from keras_bdl.datasets._corruption import corrupt
-from keras_bdl.datasets._dataset_specs import SHARED_CLASSES
 from keras_bdl.datasets._dataset_specs import SPECS
 from keras_bdl.datasets._epoch_counter import EpochCounter
-from keras_bdl.datasets._image_pipeline import ImagePipeline
 from keras_bdl.datasets._image_pipeline import padded
-from keras_bdl.datasets._loading import DataSplits
 from keras_bdl.datasets._loading import load
 
-__all__ = [
-    "SHARED_CLASSES",
-    "SPECS",
-    "DataSplits",
-    "EpochCounter",
-    "ImagePipeline",
-    "corrupt",
-    "load",
-    "pad_crop",
-    "padded",
-    "square_crop_flip",
-]
+__all__ = ["SPECS", "EpochCounter", "corrupt", "load", "padded"]

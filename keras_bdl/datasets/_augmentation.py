@@ -46,7 +46,7 @@ def pad_crop(image: Any, key: Any, image_size: int, padding: int) -> Any:
 
     ```python
     key = tf.constant([0, 1])
-    keras_bdl.datasets.pad_crop(tf.zeros((8, 8, 1)), key, 8, padding=1)
+    keras_bdl.extend.pad_crop(tf.zeros((8, 8, 1)), key, 8, padding=1)
     ```
     """
     frame = ((padding, padding), (padding, padding), (0, 0))
@@ -110,7 +110,7 @@ def square_crop_flip(
 
     ```python
     key = tf.constant([0, 1])
-    keras_bdl.datasets.square_crop_flip(tf.zeros((10, 12, 3)), key, 8)
+    keras_bdl.extend.square_crop_flip(tf.zeros((10, 12, 3)), key, 8)
     ```
 
     Reference:

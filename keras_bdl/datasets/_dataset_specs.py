@@ -138,26 +138,15 @@ _ALL = (
         class_names=tuple("0123456789"),
         classes=(0, 1, 2, 3, 4),
     ),
-    DatasetSpec(
-        name="mnist",
-        image_size=28,
-        stored_size=28,
-        mean=(0.1307,),
-        stddev=(0.3081,),
-    ),
-    DatasetSpec(
-        name="fashion_mnist",
-        image_size=28,
-        stored_size=28,
-        mean=(0.2860,),
-        stddev=(0.3530,),
-    ),
-    DatasetSpec(
-        name="kmnist",
-        image_size=28,
-        stored_size=28,
-        mean=(0.1918,),
-        stddev=(0.3483,),
+    *(
+        DatasetSpec(
+            name=name, image_size=28, stored_size=28, mean=(m,), stddev=(s,)
+        )
+        for name, m, s in (
+            ("mnist", 0.1307, 0.3081),
+            ("fashion_mnist", 0.2860, 0.3530),
+            ("kmnist", 0.1918, 0.3483),
+        )
     ),
     DatasetSpec(
         name="cifar10",

@@ -47,9 +47,9 @@ class WeightChains(collections.abc.Mapping):
 
     ```python
     found = [posterior, another_posterior]
-    chains = keras_bdl.diagnostics.WeightChains(found, model)
+    chains = keras_bdl.extend.WeightChains(found, model)
     for path, samples in chains.items():
-        print(path, keras_bdl.diagnostics.effective_sample_size(samples).min())
+        print(path, keras_bdl.extend.effective_sample_size(samples).min())
     ```
     """
 
@@ -155,7 +155,7 @@ def prediction_chains(
     ```python
     chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
-    keras_bdl.diagnostics.potential_scale_reduction(p)  # of shape (n, k)
+    keras_bdl.extend.potential_scale_reduction(p)  # of shape (n, k)
     ```
     """
     outputs = [

@@ -190,7 +190,7 @@ def convergence(
     chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     print(keras_bdl.diagnostics.convergence({"probabilities": p}))
-    weights = keras_bdl.diagnostics.WeightChains(chains, model)
+    weights = keras_bdl.extend.WeightChains(chains, model)
     print(keras_bdl.diagnostics.convergence(weights))
     ```
     """

@@ -130,7 +130,7 @@ def loss_cross_section(
             `posterior_eigenvectors(posterior).directions()`.
         distances: The values of t, a list of numbers.
         **options: `center`, `loss`, `weight_decay`, `prior` and others: see
-            `keras_bdl.diagnostics.LossSurfaceOptions`.
+            `keras_bdl.extend.LossSurfaceOptions`.
 
     Returns:
         A `LossCrossSectionReport` for `keras_bdl.plots.loss_cross_section`.
@@ -265,7 +265,7 @@ def loss_plane(
         distances: The values of t_1 and t_2: one list of numbers for both, or a
             pair of lists.
         **options: `center`, `loss`, `weight_decay`, `prior` and others: see
-            `keras_bdl.diagnostics.LossSurfaceOptions`.
+            `keras_bdl.extend.LossSurfaceOptions`.
 
     Returns:
         A `LossPlaneReport` for `keras_bdl.plots.loss_plane`.

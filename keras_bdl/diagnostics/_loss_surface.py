@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bdl import priors
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
@@ -30,6 +29,7 @@ from keras_bdl.prediction._batch_norm import batch_norm_statistics
 from keras_bdl.prediction._batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._stateless_call import values_of
+from keras_bdl.priors._tfp_distribution import get_prior
 
 
 class LossSurfaceOptions(TypedDict, total=False):
@@ -142,7 +142,7 @@ class LossSurface:
         self._model = model
         self._data = TrainingData(data, batch_size)
         self._weight_decay = weight_decay
-        self._prior = priors.get(prior)
+        self._prior = get_prior(prior)
         self._batches = _batch_norm(model, batch_norm_data, batch_norm_fraction)
         self._shapes = [tuple(v.shape) for v in model.trainable_variables]
         self._origin = _origin(model, center, self._shapes)

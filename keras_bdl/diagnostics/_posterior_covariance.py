@@ -344,7 +344,7 @@ def project_weights(weights: list, directions: Any, center: Any) -> np.ndarray:
     center = model.get_weights()
     direction = [np.ones_like(w) for w in center]
     moved = [w + 0.1 for w in center]
-    keras_bdl.diagnostics.project_weights([moved], [direction], center)
+    keras_bdl.extend.project_weights([moved], [direction], center)
     ```
     """
     shapes = _shapes_of(weights)

@@ -37,7 +37,7 @@ def autocorrelation(
 
     ```python
     chains = np.random.default_rng(0).normal(size=(2, 100, 3))
-    keras_bdl.diagnostics.autocorrelation(chains, max_lag=10)
+    keras_bdl.extend.autocorrelation(chains, max_lag=10)
     ```
     """
     chains = check_chains(chains, min_chains=1)
@@ -98,7 +98,7 @@ def effective_sample_size(chains: ArrayLike) -> np.ndarray:
 
     ```python
     chains = np.random.default_rng(0).normal(size=(2, 100, 3))
-    keras_bdl.diagnostics.effective_sample_size(chains)
+    keras_bdl.extend.effective_sample_size(chains)
     ```
 
     Reference:
@@ -167,7 +167,7 @@ def potential_scale_reduction(
 
     ```python
     chains = np.random.default_rng(0).normal(size=(2, 100, 3))
-    keras_bdl.diagnostics.potential_scale_reduction(chains)
+    keras_bdl.extend.potential_scale_reduction(chains)
     ```
 
     Reference:

@@ -243,22 +243,7 @@ def variable_copies(variable: keras.Variable) -> tuple:
 def restored(
     variables: Iterable[keras.Variable],
 ) -> Iterator[Callable[[], None]]:
-    """Returns a context that restores variables at its end or after an error.
-
-    Args:
-        variables: Keras variables.
-
-    Yields:
-        A function that restores the values before the end of the context.
-
-    Example:
-
-    ```python
-    with keras_bdl.extend.restored(model.trainable_variables):
-        model.trainable_variables[0].assign_add([[1.0] * 4] * 4)
-        changed = model.predict(x, verbose=0)
-    ```
-    """
+    """Restores variables at the end of a context, also after an error."""
     # On several replicas, the copies of a BatchNorm statistic differ.
     copies = [copy for v in variables for copy in variable_copies(v)]
     values = [copy.numpy() for copy in copies]

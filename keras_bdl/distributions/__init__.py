@@ -7,7 +7,4 @@ the distributions over all weights of a model.
 from keras_bdl.distributions._weight_distribution import MeanField
 from keras_bdl.distributions._weight_distribution import Radial
 
-__all__ = [
-    "MeanField",
-    "Radial",
-]
+__all__ = ["MeanField", "Radial"]

@@ -5,7 +5,6 @@ The metrics in `keras_bdl.metrics` compute similar numbers while `fit` runs.
 """
 
 from keras_bdl.evaluation._calibration import calibration_bins
-from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.evaluation._feature_density import FeatureDensity
 from keras_bdl.evaluation._ood import energy_score
 from keras_bdl.evaluation._ood import max_logit_score
@@ -18,7 +17,6 @@ __all__ = [
     "SegmentationScores",
     "calibration_bins",
     "energy_score",
-    "evaluate",
     "max_logit_score",
     "ood_detection",
     "table",

@@ -201,10 +201,7 @@ class ClassificationReport(Report):
             per_class=_per_class(y, scores.predicted, bins),
             ood={
                 name: ood_entry(
-                    name,
-                    with_mask(whole, counted.kept),
-                    other,
-                    further[name],
+                    name, with_mask(whole, counted.kept), other, further[name]
                 )
                 for name, other in ood.items()
             },

@@ -13,9 +13,9 @@ from keras_bdl.evaluation._ranking import FRACTIONS
 from keras_bdl.evaluation._regression_report import LEVELS
 from keras_bdl.evaluation._regression_report import RegressionReport
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.prediction._outputs import per_output
+from keras_bdl.prediction._predictions import Prediction
 
 
 def evaluate(

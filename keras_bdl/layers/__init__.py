@@ -4,7 +4,6 @@
 more. `keras_bdl.convert` replaces ordinary layers with these layers.
 """
 
-from keras_bdl.layers import _weight_norm_rule  # noqa: F401 (registers)
 from keras_bdl.layers._mc_dropout import MCDropout
 from keras_bdl.layers._mean_field import MeanFieldConv1D
 from keras_bdl.layers._mean_field import MeanFieldConv2D

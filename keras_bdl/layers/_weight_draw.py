@@ -29,19 +29,15 @@ OUTPUTS = 5
 
 
 # The property of a `Draw` that an estimator needs.
-DRAWN = {
-    "weight": "weights",
-    "flipout": "perturbations",
-    "local": "variances",
-}
+DRAWN = {"weight": "weights", "flipout": "perturbations", "local": "variances"}
 
 
 class WeightPosterior:
     """The variables of the distribution of one tensor, and its prior.
 
     `name` is `"kernel"`, `"embeddings"` or `"bias"`, `rho` holds
-    `softplus^-1(stddev)`, and `prior` is a result of `keras_bdl.priors.get` or
-    a `StoredPrior`, whose mean and scale are the variables `stored`.
+    `softplus^-1(stddev)`, and `prior` is a result of `get_prior` or a
+    `StoredPrior`, whose mean and scale are the variables `stored`.
     """
 
     def __init__(

@@ -10,7 +10,6 @@ import numpy as np
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl import priors
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import ShowsArguments
@@ -20,6 +19,7 @@ from keras_bdl.distributions import MeanField
 from keras_bdl.distributions import Radial
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.layers._weight_draw import WeightPosterior
+from keras_bdl.priors._tfp_distribution import get_prior
 
 FAMILIES = {"mean_field": MeanField, "radial": Radial}
 
@@ -173,7 +173,7 @@ def as_prior(prior: Any) -> Any:
         prior = keras.saving.deserialize_keras_object(prior)
     if isinstance(prior, WeightDistribution):
         return StoredPrior.of(prior)
-    return prior if isinstance(prior, StoredPrior) else priors.get(prior)
+    return prior if isinstance(prior, StoredPrior) else get_prior(prior)
 
 
 def gaussian(q: WeightDistribution) -> MeanField:

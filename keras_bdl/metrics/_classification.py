@@ -227,7 +227,6 @@ class NegativeLogLikelihood(ClassificationMean):
     ```
     """
 
-    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
     default_name = "negative_log_likelihood"
 

@@ -155,7 +155,6 @@ class ContinuousRankedProbabilityScore(GaussianScore):
           opposite sign)
     """
 
-    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
     default_name = "continuous_ranked_probability_score"
 
@@ -221,7 +220,6 @@ class IntervalCoverage(GaussianScore):
 class ErrorOfMean(GaussianMetric):
     """Base of the errors of the mean, for outputs that also hold the noise."""
 
-    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
 
     def split(self, y_pred: Any) -> tuple[Any, Any]:

@@ -7,16 +7,8 @@ themselves.
 
 from keras_bdl.objectives._hessian_diagonal import Hutchinson
 from keras_bdl.objectives._hessian_diagonal import PerExampleFisher
-from keras_bdl.objectives._hessian_diagonal import SquaredGradient
 from keras_bdl.objectives._objective import MAP
 from keras_bdl.objectives._sampled_vi import SampledVI
 from keras_bdl.objectives._taylor_vi import TaylorVI
 
-__all__ = [
-    "MAP",
-    "Hutchinson",
-    "PerExampleFisher",
-    "SampledVI",
-    "SquaredGradient",
-    "TaylorVI",
-]
+__all__ = ["MAP", "Hutchinson", "PerExampleFisher", "SampledVI", "TaylorVI"]

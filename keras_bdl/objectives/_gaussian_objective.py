@@ -18,6 +18,7 @@ from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import outside_of_trace
+from keras_bdl._models._trainer import variables_to_build
 from keras_bdl._random._noise import EVALUATION
 from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import random_bits
@@ -25,7 +26,6 @@ from keras_bdl._random._noise import split_numbers
 from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.curvature._capture import current_values
 from keras_bdl.distributions import MeanField
-from keras_bdl.models._trainer import variables_to_build
 from keras_bdl.objectives._objective import Objective
 from keras_bdl.objectives._objective import Outcome
 from keras_bdl.optimizers._target import FittedGaussian

@@ -84,7 +84,7 @@ class SquaredGradient(HessianDiagonal):
     Example:
 
     ```python
-    estimate = keras_bdl.objectives.SquaredGradient()
+    estimate = keras_bdl.extend.SquaredGradient()
     objective = keras_bdl.objectives.TaylorVI(
         "diagonal", hessian_diagonal=estimate
     )

@@ -26,6 +26,8 @@ from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import count_positions
 from keras_bdl._keras import loss_scale
+from keras_bdl._models._checks import check_optimizer
+from keras_bdl._models._trainer import build_optimizer
 from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._captured_pass import Losses
@@ -33,13 +35,12 @@ from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import weighted
 from keras_bdl.layers._variational import sampling_layers
-from keras_bdl.models._checks import check_optimizer
-from keras_bdl.models._trainer import build_optimizer
 from keras_bdl.optimizers._target import Tempered
 from keras_bdl.optimizers._target import revived
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._covered_weights import check_any_weight
 from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.priors._tfp_distribution import get_prior
 
 
 @dataclasses.dataclass
@@ -185,8 +186,8 @@ class Objective(Tempered, ShowsArguments, keras.losses.Loss):
     objective needs the model.
 
     Args:
-        prior: p, a prior of `keras_bdl.priors`, or anything that
-            `keras_bdl.priors.get` takes. Defaults to `None`: `Normal(1.0)`.
+        prior: p, a prior of `keras_bdl.priors`, or a distribution of
+            TensorFlow Probability. Defaults to `None`: `Normal(1.0)`.
             (Samplers take `None` for a flat prior.)
         temperature: tau, float or schedule. tau multiplies the complexity
             alone. Defaults to `1.0`.
@@ -211,7 +212,7 @@ class Objective(Tempered, ShowsArguments, keras.losses.Loss):
         super().__init__()
         if not callable(temperature):
             check_number("temperature", temperature, above=0.0)
-        given = priors.get(prior)
+        given = get_prior(prior)
         self.prior = priors.Normal(1.0) if given is None else given
         self.temperature = temperature
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)

@@ -41,8 +41,8 @@ class SampledVI(GaussianObjective):
             `None`.
         learning_rate_multiplier, temperature, dataset_size: As in `TaylorVI`.
         exclude_from_inference: As in `TaylorVI`.
-        prior: p, a prior of `keras_bdl.priors`, or anything that
-            `keras_bdl.priors.get` takes. A prior without a known expectation
+        prior: p, a prior of `keras_bdl.priors`, or a distribution of
+            TensorFlow Probability. A prior without a known expectation
             under a Gaussian is evaluated at the sample. Defaults to `None`:
             `Normal(1.0)`. (Samplers take `None` for a flat prior.)
         seed: Seed of the samples. A sample is a function of (seed, iteration,

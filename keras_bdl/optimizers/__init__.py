@@ -8,10 +8,8 @@ from keras_bdl.optimizers._ivon import IVON
 from keras_bdl.optimizers._momentum_samplers import ATMC
 from keras_bdl.optimizers._momentum_samplers import SGHMC
 from keras_bdl.optimizers._momentum_samplers import SGNHT
-from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
 from keras_bdl.optimizers._noisy_kfac import KFAC
 from keras_bdl.optimizers._noisy_kfac import NoisyKFAC
-from keras_bdl.optimizers._sampler import SamplerOptions
 from keras_bdl.optimizers._sgld import SGLD
 from keras_bdl.optimizers._vogn import OGN
 from keras_bdl.optimizers._vogn import VOGN
@@ -25,7 +23,5 @@ __all__ = [
     "SGLD",
     "SGNHT",
     "VOGN",
-    "NaturalGradientOptions",
     "NoisyKFAC",
-    "SamplerOptions",
 ]

@@ -68,7 +68,7 @@ class IVON(NaturalGradient):
             `min(1500 / N, 2)` if that is larger.
         clip_radius: Largest absolute value of the clipped term in (5).
             Defaults to `None`: no limit.
-        **options: Those of `keras_bdl.optimizers.NaturalGradientOptions`.
+        **options: Those of `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 

@@ -381,7 +381,7 @@ class ATMC(MomentumSampler):
             exact from this step on. Defaults to `None`: masses never stop
             changing.
         **options: `temperature`, `prior`, `seed` and others that all samplers
-            share: see `keras_bdl.optimizers.SamplerOptions`.
+            share: see `keras_bdl.extend.SamplerOptions`.
 
     Example:
 
@@ -415,7 +415,7 @@ class SGNHT(MomentumSampler):
 
     Args:
         **options: Those of `keras_bdl.ATMC`, and those of
-            `keras_bdl.optimizers.SamplerOptions`.
+            `keras_bdl.extend.SamplerOptions`.
 
     Example:
 
@@ -445,7 +445,7 @@ class SGHMC(MomentumSampler):
 
     Args:
         **options: Those of `keras_bdl.ATMC`, and those of
-            `keras_bdl.optimizers.SamplerOptions`.
+            `keras_bdl.extend.SamplerOptions`.
 
     Example:
 

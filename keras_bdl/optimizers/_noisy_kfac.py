@@ -103,7 +103,7 @@ class NoisyKFAC(VOGN):
             a decomposition then takes less than a second on one core.
         fallback: What to do with layers that have no rule, as in `VOGN`.
             Defaults to `"auto"`.
-        **options: Those of `keras_bdl.optimizers.NaturalGradientOptions`.
+        **options: Those of `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 
@@ -341,7 +341,7 @@ class KFAC(NoisyKFAC):
 
     Args:
         **options: Those of `keras_bdl.NoisyKFAC`, and those of
-            `keras_bdl.optimizers.NaturalGradientOptions`.
+            `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 

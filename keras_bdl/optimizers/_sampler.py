@@ -9,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl import priors
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_count
@@ -21,6 +20,7 @@ from keras_bdl.optimizers._sampler_prior import log_prior_gradient
 from keras_bdl.optimizers._sampler_prior import prior_of
 from keras_bdl.optimizers._target import NoOptions
 from keras_bdl.optimizers._target import PosteriorOptimizer
+from keras_bdl.priors._tfp_distribution import get_prior
 
 
 class SamplerOptions(TypedDict, total=False):
@@ -105,7 +105,7 @@ class Sampler(PosteriorOptimizer):
             **options,
         )
         given: Any = prior
-        self.prior = given if is_default(given) else priors.get(given)
+        self.prior = given if is_default(given) else get_prior(given)
 
     def build(self, variables: list) -> None:
         """Chooses the prior of each variable; refuses wrong variables."""

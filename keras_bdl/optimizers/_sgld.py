@@ -35,7 +35,7 @@ class SGLD(Sampler):
         learning_rate: Float or schedule, the step size. Defaults to `1e-3`.
         dataset_size: N, the number of training examples. Defaults to `None`:
             `keras_bdl.Model.fit` counts them.
-        **options: Those of `keras_bdl.optimizers.SamplerOptions`.
+        **options: Those of `keras_bdl.extend.SamplerOptions`.
 
     Example:
 

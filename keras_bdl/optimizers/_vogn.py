@@ -85,7 +85,7 @@ class VOGN(NaturalGradient):
             takes memory. `"auto"` does so for small layers, with a warning, and
             raises an error for large ones. `False` raises an error. Defaults to
             `"auto"`.
-        **options: Those of `keras_bdl.optimizers.NaturalGradientOptions`.
+        **options: Those of `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 
@@ -276,7 +276,7 @@ class OGN(VOGN):
 
     Args:
         **options: Those of `keras_bdl.VOGN`, and those of
-            `keras_bdl.optimizers.NaturalGradientOptions`.
+            `keras_bdl.extend.NaturalGradientOptions`.
 
     Example:
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_bdl import diagnostics
 from keras_bdl._aliases import ArrayLike
+from keras_bdl.diagnostics import _r_hat_and_ess
 from keras_bdl.diagnostics._r_hat_and_ess import check_chains
 from keras_bdl.diagnostics._r_hat_and_ess import quantity
 from keras_bdl.plots._canvas import COLORS
@@ -29,7 +29,7 @@ def trace(
 
     Args:
         chains: Array of shape `(chains, samples, ...)`, such as a variable of
-            `keras_bdl.diagnostics.WeightChains` or the result of
+            `keras_bdl.extend.WeightChains` or the result of
             `keras_bdl.diagnostics.prediction_chains`.
         entry: Index of the quantity on the axes after the first two, an integer
             or a tuple. Defaults to `None`: the chains have only one quantity.
@@ -91,7 +91,7 @@ def autocorrelation(
         chains: Array of shape `(chains, samples, ...)`, at least two chains.
         entry: Index of the quantity on the axes after the first two, an integer
             or a tuple. Defaults to `None`: the chains have only one quantity.
-        max_lag: The largest lag, as in `keras_bdl.diagnostics.autocorrelation`.
+        max_lag: The largest lag, as in `keras_bdl.extend.autocorrelation`.
             Defaults to `None`: the smaller of 100 and half the number of
             samples.
         label: Name of the quantity for the axis. Defaults to `None`, the index
@@ -109,8 +109,8 @@ def autocorrelation(
     ```
     """
     chains = quantity(check_chains(chains), entry)
-    rho = diagnostics.autocorrelation(chains, max_lag=max_lag)
-    ess = diagnostics.effective_sample_size(chains)
+    rho = _r_hat_and_ess.autocorrelation(chains, max_lag=max_lag)
+    ess = _r_hat_and_ess.effective_sample_size(chains)
     ax = open_axes(ax)
     half_width = 1.96 / np.sqrt(chains.shape[1])
     _draw_chains(ax, np.arange(rho.shape[1]), rho)

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._reports import format_number
-from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.plots._canvas import DARK
 from keras_bdl.plots._canvas import GREY
 from keras_bdl.plots._canvas import classifications

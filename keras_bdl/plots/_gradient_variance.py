@@ -59,14 +59,7 @@ def gradient_variance(
     ax = open_axes(ax)
     for name, style in method_styles(curves).items():
         x, variance, error = curves[name]
-        ax.plot(
-            x,
-            variance,
-            label=name,
-            markersize=4,
-            linewidth=1.6,
-            **style,
-        )
+        ax.plot(x, variance, label=name, markersize=4, linewidth=1.6, **style)
         # The logarithmic axis needs positive values.
         low = np.maximum(variance - error, variance / 10)
         ax.fill_between(

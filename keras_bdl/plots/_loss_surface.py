@@ -93,10 +93,7 @@ def loss_cross_section(
 
 
 def _draw_gaussians(
-    ax: Any,
-    section: Any,
-    distances: np.ndarray,
-    total: np.ndarray,
+    ax: Any, section: Any, distances: np.ndarray, total: np.ndarray
 ) -> None:
     limits = ax.get_ylim()
     ax.plot([], [], ":", color=GREY, linewidth=1.2, label="if Gaussian")
@@ -162,7 +159,7 @@ def loss_plane(
         plane: Result of `keras_bdl.diagnostics.loss_plane`.
         trajectory: Array of shape `(networks, 2)` with coordinates on the
             plane, such as the path of SGD.
-            `keras_bdl.diagnostics.project_weights` computes the coordinates.
+            `keras_bdl.extend.project_weights` computes the coordinates.
             Defaults to `None`.
         labels: Names of the two directions. Defaults to
             `("direction 1", "direction 2")`.
@@ -243,10 +240,7 @@ def _norm(lowest: float, heights: list[float]) -> Any:
 
 
 def _checked_plane(
-    plane: Any,
-    trajectory: ArrayLike | None,
-    labels: Sequence[str],
-    levels: int,
+    plane: Any, trajectory: ArrayLike | None, labels: Sequence[str], levels: int
 ) -> tuple[Any, np.ndarray | None]:
     if not isinstance(plane, LossPlaneReport):
         raise ValueError(

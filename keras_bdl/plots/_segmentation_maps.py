@@ -169,11 +169,7 @@ def _class_colors(plt: Any, num_classes: int) -> Any:
 
 
 def _add_classes(
-    figure: Any,
-    colors: Any,
-    class_names: Any,
-    num_classes: int,
-    outside: Any,
+    figure: Any, colors: Any, class_names: Any, num_classes: int, outside: Any
 ) -> None:
     """Adds a legend of the classes, if there are few, and of other labels."""
     if num_classes > len(_CLASSES):

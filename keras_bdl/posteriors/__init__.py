@@ -8,7 +8,6 @@ variational layers learn, are in `keras_bdl.distributions`.
 from keras_bdl.posteriors._ensemble import Ensemble
 from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._held_posterior import Layerwise
-from keras_bdl.posteriors._held_posterior import posterior_of
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors._matrix_normal import Laplace
 from keras_bdl.posteriors._matrix_normal import MatrixNormal
@@ -26,5 +25,4 @@ __all__ = [
     "MatrixNormal",
     "Mixture",
     "load",
-    "posterior_of",
 ]

@@ -218,15 +218,6 @@ def dropout_is_on(model: keras.Model) -> bool:
 
     Args:
         model: A built Keras model.
-
-    Example:
-
-    ```python
-    dropout = keras_bdl.posteriors.MCDropout()
-    network = keras_bdl.convert(model, to="mc_dropout", rate=0.1)
-    with dropout.sampled(network, seed=0):
-        keras_bdl.extend.dropout_is_on(network)  # True
-    ```
     """
     return any(
         _with_dropout in replacements_of(layer, "call")

@@ -8,21 +8,15 @@ from keras_bdl.prediction._calibration import IsotonicCalibration
 from keras_bdl.prediction._calibration import TemperatureScaling
 from keras_bdl.prediction._calibration import VectorScaling
 from keras_bdl.prediction._options import PredictOptions
-from keras_bdl.prediction._posterior_predictive import PosteriorPredictive
-from keras_bdl.prediction._predict import predict
 from keras_bdl.prediction._predictions import ClassificationPrediction
-from keras_bdl.prediction._predictions import Prediction
 from keras_bdl.prediction._predictions import RegressionPrediction
 
 __all__ = [
     "ClassificationPrediction",
     "IsotonicCalibration",
-    "PosteriorPredictive",
     "PredictOptions",
-    "Prediction",
     "RegressionPrediction",
     "TemperatureScaling",
     "VectorScaling",
-    "predict",
     "reestimate_batch_norm",
 ]

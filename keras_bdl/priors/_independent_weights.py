@@ -245,7 +245,7 @@ class ScaleMixture(Prior):
     Example:
 
     ```python
-    prior = keras_bdl.priors.ScaleMixture(probability_1=0.25)
+    prior = keras_bdl.extend.ScaleMixture(probability_1=0.25)
     layer = keras.layers.Dense(400, kernel_regularizer=prior)
     ```
 

@@ -128,7 +128,7 @@ class TFPDistribution(Prior):
     ```python
     from tensorflow_probability import distributions as tfd
 
-    prior = keras_bdl.priors.TFPDistribution(tfd.StudentT(3.0, 0.0, 0.1))
+    prior = keras_bdl.extend.TFPDistribution(tfd.StudentT(3.0, 0.0, 0.1))
     layer = keras.layers.Dense(10, kernel_regularizer=prior)
     ```
     """
@@ -223,7 +223,7 @@ def _broadcasts(shape: Any, target: Any) -> Any:
     return len(shape) <= len(target) and all(a in (1, b) for a, b in pairs)
 
 
-def get(prior: PriorLike | None) -> Any:
+def get_prior(prior: PriorLike | None) -> Any:
     """Returns a prior with `log_prob` and `sample`, or `None`.
 
     A distribution of TensorFlow Probability becomes a `TFPDistribution`.
@@ -237,7 +237,7 @@ def get(prior: PriorLike | None) -> Any:
     ```python
     import tensorflow_probability as tfp
 
-    prior = keras_bdl.priors.get(tfp.distributions.Laplace(0.0, 1.0))
+    prior = keras_bdl.extend.get_prior(tfp.distributions.Laplace(0.0, 1.0))
     ```
     """
     if prior is None or isinstance(prior, Prior):

@@ -102,7 +102,7 @@ class SymmetricGamma(Prior):
     Example:
 
     ```python
-    prior = keras_bdl.priors.SymmetricGamma(concentration=9, scale=5.0)
+    prior = keras_bdl.extend.SymmetricGamma(concentration=9, scale=5.0)
     ```
     """
 
@@ -179,7 +179,7 @@ class GroupLaplace(Prior):
     Example:
 
     ```python
-    prior = keras_bdl.priors.GroupLaplace(5.0)
+    prior = keras_bdl.extend.GroupLaplace(5.0)
     layer = keras.layers.Conv2D(32, 3, kernel_regularizer=prior)
     ```
 
@@ -256,7 +256,7 @@ class UnitDirection(Prior):
     Example:
 
     ```python
-    prior = keras_bdl.priors.UnitDirection()
+    prior = keras_bdl.extend.UnitDirection()
     ```
 
     Reference:

@@ -192,18 +192,11 @@ def test_fit_counts_the_examples_for_every_prior_also_after_loading(tmp_path):
     assert float(sum(loaded.losses)) == pytest.approx(2 * six, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "optimizer, batch_size, epochs",
-    [
-        (keras.optimizers.Adam(1e-2), 64, 2),
-        (bdl.ATMC(1e-3, average_speed=5e-3, max_speed=2e-2), 64, 4),
-    ],
-    ids=["Adam", "ATMC"],
-)
-def test_learns_digits_from_scratch(digits, optimizer, batch_size, epochs):
+def test_learns_digits_from_scratch(digits):
     model = ResNetPlusPlus(8, **SMALL)
-    model.compile(optimizer, cross_entropy(), metrics=["accuracy"])
-    model.fit(*digits, batch_size=batch_size, epochs=epochs, verbose=0)
+    sampler = bdl.ATMC(1e-3, average_speed=5e-3, max_speed=2e-2)
+    model.compile(sampler, cross_entropy(), metrics=["accuracy"])
+    model.fit(*digits, batch_size=64, epochs=4, verbose=0)
     assert model.evaluate(*digits, verbose=0)[1] > 0.8
 
 

@@ -127,8 +127,9 @@ def drawing(method, process, seed=None):
     return model, hessian
 
 
-@pytest.mark.parametrize("trained", [False, True], ids=["new", "trained"])
-@pytest.mark.parametrize("method", ["optimizer", "objective"])
+@pytest.mark.parametrize(
+    ("method", "trained"), [("optimizer", True), ("objective", False)]
+)
 def test_drawn_seed_of_the_checkpoint_is_used(method, trained, tmp_path):
     def fit(model, folder, epochs, *others):
         checkpoint = bdl.callbacks.Checkpoint(tmp_path / folder)

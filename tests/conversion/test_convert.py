@@ -7,7 +7,7 @@ import scipy.special
 from keras import layers
 
 import keras_bdl as bdl
-from keras_bdl.conversion import convert
+from keras_bdl._conversion import convert
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import MeanFieldDense
 from keras_bdl.layers import RadialDense

@@ -62,10 +62,9 @@ def test_a_frozen_layer_needs_no_rule():
     "make",
     [
         Scale,
-        lambda: layers.LSTM(2),
         lambda: layers.TimeDistributed(layers.Dense(2)),
     ],
-    ids=["own", "lstm", "time distributed"],
+    ids=["own", "time distributed"],
 )
 def test_fallback_differentiates_any_layer_example_by_example(make):
     options = {"rows": False, "fallback": True}

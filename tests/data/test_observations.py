@@ -112,7 +112,7 @@ def test_ignored_class_is_left_out_like_a_masked_position():
 
 @pytest.mark.parametrize(
     "estimate",
-    [bdl.objectives.SquaredGradient(), bdl.objectives.PerExampleFisher()],
+    [bdl.extend.SquaredGradient(), bdl.objectives.PerExampleFisher()],
 )
 def test_taylor_vi_of_sequences_of_one_token_equals_that_of_tokens(estimate):
     # Other tokens have no influence, so squares of sequences are of tokens.

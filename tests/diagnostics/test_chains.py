@@ -4,8 +4,8 @@ import pytest
 
 import keras_bdl as bdl
 from keras_bdl.callbacks import SampleCollector
-from keras_bdl.diagnostics import WeightChains
 from keras_bdl.diagnostics import prediction_chains
+from keras_bdl.extend import WeightChains
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from tests.helpers import cross_entropy

@@ -3,11 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from keras_bdl.diagnostics import WeightChains
 from keras_bdl.diagnostics import convergence
-from keras_bdl.diagnostics import effective_sample_size
-from keras_bdl.diagnostics import potential_scale_reduction
 from keras_bdl.diagnostics._shared_steps import SharedSteps
+from keras_bdl.extend import WeightChains
+from keras_bdl.extend import effective_sample_size
+from keras_bdl.extend import potential_scale_reduction
 from keras_bdl.posteriors import Ensemble
 from tests.diagnostics.series import ar1
 

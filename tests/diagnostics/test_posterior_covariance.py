@@ -6,8 +6,8 @@ from scipy import linalg
 from sklearn.utils.extmath import randomized_svd
 
 from keras_bdl.diagnostics import posterior_eigenvectors
-from keras_bdl.diagnostics import project_weights
 from keras_bdl.diagnostics import projected_covariance
+from keras_bdl.extend import project_weights
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import LowRankGaussian

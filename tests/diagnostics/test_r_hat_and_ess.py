@@ -4,9 +4,9 @@ import scipy.stats
 from tensorflow_probability import mcmc
 
 from keras_bdl.diagnostics import _r_hat_and_ess
-from keras_bdl.diagnostics import autocorrelation
-from keras_bdl.diagnostics import effective_sample_size
-from keras_bdl.diagnostics import potential_scale_reduction
+from keras_bdl.extend import autocorrelation
+from keras_bdl.extend import effective_sample_size
+from keras_bdl.extend import potential_scale_reduction
 from tests.diagnostics.series import ar1
 from tests.helpers import assert_moment
 

@@ -85,13 +85,15 @@ PRIORS = {
     "normal": bdl.priors.Normal(0.7, 0.1),
     "he": bdl.priors.HeNormal(),
     "laplace": bdl.priors.Laplace(0.5, 0.2),
-    "mixture": bdl.priors.ScaleMixture(1.0, 0.1),
+    "mixture": bdl.extend.ScaleMixture(1.0, 0.1),
 }
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("size", [1, 7, 100_000])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [(MeanField, 7), (Radial, 1), (Radial, 7), (Radial, 100_000)],
+)
 def test_divergence_is_the_mean_log_ratio_of_the_densities(family, size, prior):
     rng = np.random.default_rng(size)
     mean = rng.normal(0, 0.3, size).astype("float32")
@@ -235,14 +237,14 @@ def priors(size):
     return {
         "normal": bdl.priors.Normal(0.7, 0.1),
         "laplace": bdl.priors.Laplace(0.5, 0.2),
-        "student": bdl.priors.TFPDistribution(tfd.StudentT(5.0, 0.0, 0.5)),
+        "student": bdl.extend.TFPDistribution(tfd.StudentT(5.0, 0.0, 0.5)),
         "mean-field": MeanField(*other),
         "Radial": radial,
     }
 
 
 @pytest.mark.parametrize("prior", priors(1))
-@pytest.mark.parametrize("size", [1, 10, 100_000])
+@pytest.mark.parametrize("size", [1, 100_000])
 def test_radial_divergence_equals_the_integral_over_all_lengths(size, prior):
     # One draw of log q has a standard deviation of the order of `size`, which
     # would hide any error. So this test draws only directions.

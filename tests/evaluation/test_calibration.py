@@ -3,9 +3,9 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
+from keras_bdl import evaluate
 from keras_bdl import metrics
 from keras_bdl.evaluation import calibration_bins
-from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation._calibration import calibration_errors
 from keras_bdl.evaluation._calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction

@@ -6,10 +6,10 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
+from keras_bdl import evaluate
 from keras_bdl import metrics
 from keras_bdl._reports import flat_numbers
 from keras_bdl.conformal import LAC
-from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 

@@ -4,8 +4,8 @@ import scipy.special
 import scipy.stats
 import sklearn.metrics
 
+from keras_bdl import evaluate
 from keras_bdl.evaluation import energy_score
-from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation import max_logit_score
 from keras_bdl.evaluation import ood_detection
 from keras_bdl.evaluation._ood import entropy_divergence

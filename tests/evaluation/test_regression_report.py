@@ -3,8 +3,8 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
+from keras_bdl import evaluate
 from keras_bdl import metrics
-from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation._regression_report import crps_of_values
 from keras_bdl.evaluation._regression_report import interval_coverages
 from keras_bdl.evaluation._regression_report import log_densities

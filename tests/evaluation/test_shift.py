@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
+from keras_bdl import evaluate
 from keras_bdl._data import _checked_inputs as row_blocks
 from keras_bdl._reports import flat_numbers
-from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 

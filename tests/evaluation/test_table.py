@@ -6,6 +6,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from keras_bdl import evaluate
 from keras_bdl._reports import MOST_KEPT
 from keras_bdl._reports import PerExample
 from keras_bdl._reports import flat_numbers
@@ -14,7 +15,6 @@ from keras_bdl.conformal import APS
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.evaluation import SegmentationScores
-from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation import table
 from keras_bdl.evaluation._calibration import calibration_errors
 from keras_bdl.evaluation._ranking import risk_coverage_areas

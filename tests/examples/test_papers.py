@@ -97,7 +97,10 @@ def test_every_published_table_and_figure_has_a_recipe(names):
 def test_every_recipe_passes_in_smoke_and_writes_its_report(
     names, run, tmp_path
 ):
-    run("all", "--smoke", "--out", tmp_path)
+    # `test_continual_learning_prints_its_table_and_draws_the_tasks` trains with
+    # a head for each task.
+    names = [name for name in names if name != "radial/figure5"]
+    run(*names, "--smoke", "--out", tmp_path)
     for name in names:
         folder = tmp_path / "smoke" / name
         report = (folder / "report.md").read_text()

@@ -153,7 +153,7 @@ def test_batches_and_arrays_give_the_same_measurements(data_dir, tmp_path):
             trained.loss(),
             0,
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSectionReport,
+            bdl.extend.LossCrossSectionReport,
             [[np.ones((3, 10)), np.ones(10)]],
             [0.0, 1.0],
             (0,),

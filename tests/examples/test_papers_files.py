@@ -226,7 +226,7 @@ def test_files_of_a_training_and_its_figures_lie_in_a_bucket(
             run.main()
 
 
-NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoiseReport)
+NOISE = dataclasses.fields(gradient_noise.bdl.extend.GradientNoiseReport)
 NOISE = [field.name for field in NOISE]
 
 
@@ -237,7 +237,7 @@ def test_killed_measurement_of_noise_continues(monkeypatch, tmp_path):
         if len(measured) == 2:
             raise KeyboardInterrupt
         measured.append(model.weights)
-        return gradient_noise.bdl.diagnostics.GradientNoiseReport(
+        return gradient_noise.bdl.extend.GradientNoiseReport(
             **dict.fromkeys(NOISE, 1.0) | {"trace": model.weights}
         )
 

@@ -6,9 +6,9 @@ from scipy import optimize
 from scipy import stats
 
 import keras_bdl as bdl
+from keras_bdl._laplace import fit_laplace
+from keras_bdl._laplace._fisher_information import FisherInformation
 from keras_bdl.curvature._rules._dense import DenseRule
-from keras_bdl.laplace import fit_laplace
-from keras_bdl.laplace._fisher_information import FisherInformation
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
@@ -574,7 +574,7 @@ def test_predictions_of_a_mixture_from_a_file_are_equal(tmp_path):
 
 def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
     candidates = np.array([0.01, 1.0, 100.0, 1e4])
-    module = "keras_bdl.laplace._fit_laplace.CANDIDATES"
+    module = "keras_bdl._laplace._fit_laplace.CANDIDATES"
     monkeypatch.setattr(module, candidates)
     model = model_of(1, "mse")
     model.set_weights(regression_at_maximum(1.0).get_weights())

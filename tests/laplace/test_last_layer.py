@@ -7,9 +7,9 @@ import tensorflow as tf
 from keras import layers
 
 import keras_bdl as bdl
-from keras_bdl.laplace import _fisher_information
-from keras_bdl.laplace import _last_layer
-from keras_bdl.laplace._fisher_information import FisherInformation
+from keras_bdl._laplace import _fisher_information
+from keras_bdl._laplace import _last_layer
+from keras_bdl._laplace._fisher_information import FisherInformation
 
 RNG = np.random.default_rng(0)
 N = 24
@@ -285,7 +285,7 @@ def test_saturated_probabilities_keep_their_digits():
 def wide(monkeypatch, path):
     """A network whose class factor is diagonal, and its posterior in a file."""
     monkeypatch.setattr(_last_layer, "FULL", 3)
-    monkeypatch.setattr("keras_bdl.laplace._fit_laplace.FULL", 3)
+    monkeypatch.setattr("keras_bdl._laplace._fit_laplace.FULL", 3)
     model, x = network("softmax")
     fit(model, x, refinements=2).save(path)
     return model, x, bdl.posteriors.load(path)

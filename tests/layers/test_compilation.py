@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl._backend import keras_compiles_nothing
-from keras_bdl.layers import _compilation as compilation
+from keras_bdl.layers import _variational as variational
 
 SIZE = 256  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)
@@ -43,8 +43,7 @@ def is_compiled(layer):
 
 
 PRIORS = {
-    "normal": lambda: bdl.priors.Normal(0.3, 0.1),
-    "mixture": lambda: bdl.priors.ScaleMixture(1.0, 0.1),
+    "mixture": lambda: bdl.extend.ScaleMixture(1.0, 0.1),
     "stored": lambda: bdl.distributions.Radial(
         np.full((SIZE, SIZE), 0.1, "f"), np.full((SIZE, SIZE), 0.4, "f")
     ),
@@ -55,7 +54,6 @@ PRIORS = {
 @pytest.mark.parametrize(
     "kind, estimator, prior",
     [
-        ("MeanFieldDense", "weight", "normal"),
         ("MeanFieldDense", "local", "mixture"),
         ("RadialDense", "flipout", "stored"),
     ],
@@ -92,8 +90,8 @@ def test_compiled_draw_is_the_same_with_the_same_derivatives(
             return tf.map_fn(once, tf.range(2), fn_output_signature=types)
 
         monkeypatch.setattr(
-            compilation, "worth_compiling",
-            compilation.worth_compiling if compiled else lambda layer: False,
+            variational, "worth_compiling",
+            variational.worth_compiling if compiled else lambda layer: False,
         )  # fmt: skip
         result = tf.nest.flatten(run())
         assert is_compiled(layer) == compiled

@@ -90,7 +90,16 @@ def test_save_load_and_clone_keep_layer_and_outputs(name, tmp_path):
 
 @pytest.mark.parametrize(
     "name, estimator",
-    [(name, "flipout") for name in KINDS] + [("MeanFieldDense", "local")],
+    # Convolutions of all dimensions share their code, and so do both kinds.
+    [
+        ("MeanFieldDense", "local"),
+        ("MeanFieldDense", "flipout"),
+        ("MeanFieldEinsumDense", "flipout"),
+        ("MeanFieldConv2D", "flipout"),
+        ("MeanFieldConv2DTranspose", "flipout"),
+        ("MeanFieldDepthwiseConv2D", "flipout"),
+        ("RadialConv1D", "flipout"),
+    ],
 )
 def test_estimators_keep_the_expectation_and_reduce_the_variance(
     name, estimator
@@ -235,7 +244,7 @@ def total_kl(model):
 
 @pytest.mark.parametrize(
     "draws, batch_size, size",
-    [(1, 4, None), (3, 4, None), (1, 12, None), (3, 4, 40)],
+    [(1, 4, None), (3, 4, 40)],
 )
 def test_loss_is_nll_plus_kl_of_each_layer_once(draws, batch_size, size):
     model = bdl.Model(*network(dataset_size=size))
@@ -379,26 +388,6 @@ def test_mixed_precision_trains_in_float32(policy):
         logs = model.fit(X, Y, epochs=2, verbose=0).history
     assert np.isfinite(logs["loss"]).all()
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
-
-
-@pytest.mark.parametrize("kind", ["MeanFieldDense", "RadialDense"])
-def test_posterior_as_its_own_prior_can_be_trained_and_saved(kind, tmp_path):
-    layer = getattr(layers, kind)(2)
-    model = bdl.Sequential([keras.Input((3,)), layer])
-    model.compile("adam", "mse", jit_compile=True)
-    model.fit(X, X[:, :2], epochs=2, verbose=0)
-    layer.posterior_becomes_prior()
-    if kind == "MeanFieldDense":
-        assert abs(float(layer.kl_divergence())) < 1e-4
-    model.compile("adam", "mse", jit_compile=True)
-    logs = model.fit(X, X[:, :2], epochs=2, verbose=0).history
-    assert np.isfinite(logs["loss"]).all()
-    assert all(np.isfinite(w).all() for w in model.get_weights())
-    model.save(tmp_path / "task.keras")
-    loaded = keras.models.load_model(tmp_path / "task.keras")
-    np.testing.assert_allclose(
-        loaded.layers[0].kl_divergence(), layer.kl_divergence(), rtol=1e-6
-    )
 
 
 @pytest.mark.parametrize("kind", ["MeanField", "Radial"])

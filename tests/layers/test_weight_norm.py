@@ -4,9 +4,9 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
+from keras_bdl.extend import GroupLaplace
 from keras_bdl.layers import WeightNormConv2D
 from keras_bdl.layers import WeightNormDense
-from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
 

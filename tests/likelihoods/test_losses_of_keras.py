@@ -138,7 +138,14 @@ def test_the_table_has_every_loss_of_keras():
     }
 
 
-@pytest.mark.parametrize("method", METHODS)
+# The other samplers, and the optimizers without noise, add no code to this.
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("ATMC", "VOGN", "IVON", "NoisyKFAC"),
+        *("TaylorVI", "SampledVI", "MAP", "MeanField"),
+    ],
+)
 def test_every_loss_is_the_mean_of_its_values(method):
     classes = [cls for cls in CASES if cls not in OF_THE_BATCH]
 
@@ -171,7 +178,8 @@ def test_every_loss_is_the_mean_of_its_values(method):
 def test_every_other_reduction_is_refused(method):
     cls = losses.MeanSquaredError
     model = network([cls], method, MeanSquaredError="mse")
-    for cls, (arguments, _, _) in CASES.items():
+    cases = CASES if method == "ATMC" else {cls: CASES[cls]}
+    for cls, (arguments, _, _) in cases.items():
         for reduction in REFUSED_REDUCTIONS:
             loss = cls(**arguments, reduction=reduction)
             with pytest.raises(ValueError, match="must be the mean over the"):
@@ -187,7 +195,8 @@ def test_one_value_for_a_batch_is_refused(method):
         return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=0)
 
     cls = losses.MeanSquaredError
-    for loss in (mean, of_columns, "dice", losses.Tversky()):
+    every = (mean, of_columns, "dice", losses.Tversky())
+    for loss in every if method == "ATMC" else [mean]:
         model = network([cls], method, MeanSquaredError=loss)
         with pytest.raises(ValueError, match="one value for each example"):
             step(model, [cls])

@@ -181,8 +181,11 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("kind", CASES)
-@pytest.mark.parametrize("method", METHODS)
+# The labels differ in the loss alone, and one method has both.
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("counts", "VOGN"), *(("bits", method) for method in METHODS)],
+)
 def test_width_of_a_posterior_is_that_of_the_product(kind, method):
     mean, stddev = exact(kind)
     layer = {}

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.models._checks import DivergenceWarning
+from keras_bdl._models._checks import DivergenceWarning
 from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype("float32")

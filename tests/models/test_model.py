@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.models._model import functional_class
+from keras_bdl._models._model import functional_class
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 
@@ -114,7 +114,6 @@ def test_trains_bit_for_bit_like_keras(kind):
     [
         {"steps_per_execution": 2},
         {"jit_compile": True},
-        {"fit": {"class_weight": {0: 1.0, 1: 3.0}}},
         {"fit": {"sample_weight": np.linspace(0, 2, 40)}},
     ],
     ids=lambda options: str(sorted(options)),

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.models._trainer import build_metrics
+from keras_bdl._models._trainer import build_metrics
 from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")

@@ -129,8 +129,6 @@ def test_learning_rate_multiplier_scales_steps_of_variances(optimizer):
     "cls, covariance",
     [
         (TaylorVI, "scalar"),
-        (TaylorVI, "diagonal"),
-        (SampledVI, "fixed"),
         (SampledVI, "diagonal"),
     ],
 )

@@ -4,9 +4,9 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.extend import SquaredGradient
 from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher
-from keras_bdl.objectives import SquaredGradient
 from keras_bdl.objectives import TaylorVI
 from tests.objectives.transcription import N
 from tests.objectives.transcription import kl

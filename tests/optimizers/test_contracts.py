@@ -39,11 +39,7 @@ DIFFERENT = ["ATMC", "SGLD", "IVON", "VOGN", "NoisyKFAC"]
 # The files of VOGN and NoisyKFAC compare replicas with the equations, and
 # samplers with momentum differ in one number.
 REPLICAS = ["ATMC with masses", "SGLD", "IVON"]
-CLASSES = [
-    getattr(bdl.optimizers, name)
-    for name in bdl.optimizers.__all__
-    if not name.endswith("Options")
-]
+CLASSES = [getattr(bdl.optimizers, name) for name in bdl.optimizers.__all__]
 
 # No value is a default.
 ARGUMENTS = {

@@ -54,9 +54,8 @@ def nuts():
     return draws.mean(axis=0), draws.std(axis=0)
 
 
-@pytest.mark.parametrize("name", ["ATMC", "SGNHT"])
-def test_minibatches_give_the_posterior_of_nuts(name, nuts):
-    sampler = getattr(bdl, name)(
+def test_minibatches_give_the_posterior_of_nuts(nuts):
+    sampler = bdl.ATMC(
         dataset_size=N,
         learning_rate=3e-2,
         average_speed=5e-3,

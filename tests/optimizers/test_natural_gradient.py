@@ -40,8 +40,8 @@ def curvatures(model):
 @pytest.mark.parametrize("cls", OPTIMIZERS)
 @pytest.mark.parametrize(
     "size, expected",
-    [(None, 2.0), (48, 2.0), (1000, 0.5), (10_000, 0.08)],
-    ids=["48 counted", "48 given", "1,000 given", "10,000 given"],
+    [(None, 2.0), (1000, 0.5), (10_000, 0.08)],
+    ids=["48 counted", "1,000 given", "10,000 given"],
 )
 def test_curvature_starts_at_the_documented_value_for_every_n(
     cls, size, expected
@@ -104,8 +104,10 @@ def test_each_of_several_outputs_has_its_own_loss(cls):
     np.testing.assert_allclose(history["loss"], sum(expected), rtol=1e-4)
 
 
-@pytest.mark.parametrize("cls", OPTIMIZERS)
-@pytest.mark.parametrize("frozen", ["hidden", "last"])
+@pytest.mark.parametrize(
+    ("frozen", "cls"),
+    [("hidden", bdl.VOGN), ("last", bdl.IVON), ("hidden", bdl.NoisyKFAC)],
+)
 def test_training_continues_after_a_layer_was_frozen(cls, frozen):
     optimizer = cls()
     model = network(optimizer)

@@ -2,7 +2,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from keras_bdl import diagnostics
+from keras_bdl import extend
 from keras_bdl import plots
 from tests.diagnostics.series import ar1
 
@@ -32,7 +32,7 @@ def test_trace_shows_every_sample_of_the_chosen_quantity():
 def test_autocorrelation_shows_band_and_effective_sample_size():
     ax = plots.autocorrelation(CHAINS, entry=(0, 1), max_lag=10)
     one = CHAINS[:, :, 0, 1]
-    rho = diagnostics.autocorrelation(one, max_lag=10)
+    rho = extend.autocorrelation(one, max_lag=10)
     for line, expected in zip(named_lines(ax).values(), rho, strict=True):
         np.testing.assert_array_equal(line[:, 0], np.arange(11))
         np.testing.assert_array_equal(line[:, 1], expected)
@@ -44,7 +44,7 @@ def test_autocorrelation_shows_band_and_effective_sample_size():
         corners[:, 1], np.array([-1, 1]) * 1.96 / 40**0.5
     )
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    ess = diagnostics.effective_sample_size(one)
+    ess = extend.effective_sample_size(one)
     assert legend[3:] == [
         "95 % of white noise",
         f"ESS {ess:.0f} of 120 samples",

@@ -1,8 +1,8 @@
 import matplotlib.colors
 import matplotlib.figure
 
+from keras_bdl import evaluate
 from keras_bdl import plots
-from keras_bdl.evaluation import evaluate
 from keras_bdl.plots._canvas import COLORS
 from tests.plots.helpers import make_prediction
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from keras_bdl import evaluate
 from keras_bdl import plots
-from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import RegressionPrediction
 from tests.plots.helpers import make_prediction
 from tests.plots.helpers import make_regression

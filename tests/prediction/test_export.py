@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl import PosteriorPredictive
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
-from keras_bdl.prediction import PosteriorPredictive
 from keras_bdl.prediction import PredictOptions
 from tests.helpers import KERAS
 from tests.helpers import LITERT

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl import PosteriorPredictive
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
-from keras_bdl.prediction import PosteriorPredictive
 from keras_bdl.prediction import PredictOptions
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy

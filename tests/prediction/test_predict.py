@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl
+from keras_bdl import predict
 from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PredictOptions
 from keras_bdl.prediction import _sample_loop as sample_loop
-from keras_bdl.prediction import predict
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 from tests.helpers import own_garbage

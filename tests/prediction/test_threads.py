@@ -17,7 +17,7 @@ from tests.helpers import cross_entropy
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = np.arange(24) % 3
 THREADS = 8
-ROUNDS = 5
+ROUNDS = 2
 
 
 def network():

@@ -5,12 +5,12 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from keras_bdl.priors import GroupLaplace
+from keras_bdl.extend import GroupLaplace
+from keras_bdl.extend import ScaleMixture
+from keras_bdl.extend import SymmetricGamma
 from keras_bdl.priors import HeNormal
 from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
-from keras_bdl.priors import ScaleMixture
-from keras_bdl.priors import SymmetricGamma
 
 X = np.array([-40.0, -2.0, -1e-3, 0.0, 0.02, 0.3, 1.0, 4.0], "float32")
 WIDE, NARROW = scipy.stats.norm(0, 2.0), scipy.stats.norm(0, 0.01)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow_probability import distributions as tfd
 
 import keras_bdl as bdl
+from keras_bdl import extend
 from keras_bdl import priors
 from tests.helpers import check_config
 
@@ -22,10 +23,14 @@ ARGUMENTS = {
 }
 
 
+def class_of(name):
+    return getattr(priors if name in priors.__all__ else extend, name)
+
+
 def make(name):
     if name == "TFPDistribution":
-        return priors.TFPDistribution(tfd.StudentT(3.0, 0.0, np.float64(0.5)))
-    return getattr(priors, name)(**ARGUMENTS[name])
+        return extend.TFPDistribution(tfd.StudentT(3.0, 0.0, np.float64(0.5)))
+    return class_of(name)(**ARGUMENTS[name])
 
 
 ALL = [*ARGUMENTS, "TFPDistribution"]
@@ -33,7 +38,7 @@ ALL = [*ARGUMENTS, "TFPDistribution"]
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_config_has_every_argument(name):
-    check_config(getattr(priors, name), **ARGUMENTS[name], dataset_size=7)
+    check_config(class_of(name), **ARGUMENTS[name], dataset_size=7)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -232,4 +237,4 @@ def test_sampler_with_a_prior_that_cannot_be_saved_says_so(tmp_path):
 )
 def test_wrong_number_is_refused(name, argument, value):
     with pytest.raises(ValueError, match=f"`{argument}` must be"):
-        getattr(priors, name)(**{argument: value})
+        class_of(name)(**{argument: value})

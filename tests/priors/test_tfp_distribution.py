@@ -9,7 +9,8 @@ from tensorflow_probability import bijectors as tfb
 from tensorflow_probability import distributions as tfd
 
 from keras_bdl import priors
-from keras_bdl.priors import TFPDistribution
+from keras_bdl.extend import TFPDistribution
+from keras_bdl.extend import get_prior
 from tests.helpers import assert_moment
 
 X = np.linspace(-1.0, 2.0, 6).astype("float32").reshape(2, 3)
@@ -173,10 +174,10 @@ def test_get_wraps_distributions_and_passes_priors():
     normal = tfd.Normal(0.0, 1.0)
     own = types.SimpleNamespace(log_prob=normal.log_prob, sample=normal.sample)
     prior = priors.Laplace()
-    assert priors.get(None) is None
-    assert priors.get(prior) is prior
-    assert priors.get(own) is own
-    assert priors.get(normal).distribution is normal
+    assert get_prior(None) is None
+    assert get_prior(prior) is prior
+    assert get_prior(own) is own
+    assert get_prior(normal).distribution is normal
 
 
 @pytest.mark.parametrize(
@@ -184,4 +185,4 @@ def test_get_wraps_distributions_and_passes_priors():
 )
 def test_get_refuses_objects_that_are_no_prior(value):
     with pytest.raises(ValueError, match="`prior` must be `None`, one of"):
-        priors.get(value)
+        get_prior(value)

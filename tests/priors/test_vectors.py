@@ -6,10 +6,10 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 
+from keras_bdl.extend import GroupLaplace
+from keras_bdl.extend import UnitDirection
 from keras_bdl.optimizers import ATMC
 from keras_bdl.optimizers import SGNHT
-from keras_bdl.priors import GroupLaplace
-from keras_bdl.priors import UnitDirection
 from tests.helpers import assert_moment
 
 B = 0.7

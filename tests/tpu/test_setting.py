@@ -62,7 +62,7 @@ def test_network_of_a_setting_has_the_priors_of_the_paper(name):
                 layer.direction_regularizer,
             )
             assert scale.scale == 5.0
-            assert isinstance(direction, bdl.priors.UnitDirection)
+            assert isinstance(direction, bdl.extend.UnitDirection)
 
 
 def test_flags_override_a_setting():

@@ -92,7 +92,7 @@ def _along(trained):
     if path.exists():
         with damage_is_said(path):
             found = [
-                bdl.diagnostics.GradientNoiseReport(**one) for one in read(path)
+                bdl.extend.GradientNoiseReport(**one) for one in read(path)
             ]
     if len(found) == len(iterates):
         return found

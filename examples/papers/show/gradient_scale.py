@@ -49,7 +49,7 @@ def _made_by(run):
 def _reports(kept):
     """Returns the reports and the size of JSON values."""
     listed, size = kept
-    report = bdl.diagnostics.GradientVarianceReport
+    report = bdl.extend.GradientVarianceReport
     reports = {
         task: {
             kind: {s: report(**r) for s, r in found}

@@ -51,7 +51,7 @@ def show(outcome, arguments):
         directions = found.directions(*rays)
         section = around(
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSectionReport,
+            bdl.extend.LossCrossSectionReport,
             directions,
             np.linspace(-reach, reach, 5 if smoke else arguments.points),
             rays,
@@ -71,7 +71,7 @@ def show(outcome, arguments):
                 continue
             plane = around(
                 bdl.diagnostics.loss_plane,
-                bdl.diagnostics.LossPlaneReport,
+                bdl.extend.LossPlaneReport,
                 found.directions(*pair),
                 np.linspace(-reach, reach, 3 if smoke else arguments.grid),
                 pair,

@@ -185,11 +185,7 @@ def positions_of(tensor: Any, leading: int = 1, trailing: int = 1) -> Any:
 
 
 def outer_moments(
-    calls: list,
-    *,
-    groups: int,
-    sums: ExampleSums,
-    minus: tuple | None = None,
+    calls: list, *, groups: int, sums: ExampleSums, minus: tuple | None = None
 ) -> tuple:
     """Returns the first and second moments of sums of outer products.
 

@@ -311,10 +311,7 @@ class LowRankEmbeddingRule(LowRankRule):
 
         return [
             Product(
-                EmbeddingRule(),
-                lookup,
-                a,
-                functools.partial(_before, layer, b),
+                EmbeddingRule(), lookup, a, functools.partial(_before, layer, b)
             ),
             Product(DenseRule(), _factor(b), b, to_b),
         ]

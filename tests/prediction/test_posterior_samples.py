@@ -4,12 +4,12 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl
+from keras_bdl import predict
 from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PredictOptions
-from keras_bdl.prediction import predict
 from tests.helpers import predict_arguments
 
 X = np.random.default_rng(0).normal(size=(22, 4)).astype("float32")

@@ -14,20 +14,20 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._arguments import did_you_mean
+from keras_bdl._conversion._adapter import AdaptedLayer
+from keras_bdl._conversion._adapter import adapted
+from keras_bdl._conversion._adapter import has_adapter
+from keras_bdl._conversion._adapter import keep_adapter
+from keras_bdl._conversion._model_copy import ModelCopy
+from keras_bdl._conversion._model_copy import config_of
+from keras_bdl._conversion._model_copy import copy_values
+from keras_bdl._conversion._selection import OPTIONS
+from keras_bdl._conversion._selection import RULES
+from keras_bdl._conversion._selection import Selection
+from keras_bdl._conversion._selection import own_weights
+from keras_bdl._conversion._selection import summary
 from keras_bdl._data._batches import preprocesses
 from keras_bdl._random._seeds import sequence
-from keras_bdl.conversion._adapter import AdaptedLayer
-from keras_bdl.conversion._adapter import adapted
-from keras_bdl.conversion._adapter import has_adapter
-from keras_bdl.conversion._adapter import keep_adapter
-from keras_bdl.conversion._model_copy import ModelCopy
-from keras_bdl.conversion._model_copy import config_of
-from keras_bdl.conversion._model_copy import copy_values
-from keras_bdl.conversion._selection import OPTIONS
-from keras_bdl.conversion._selection import RULES
-from keras_bdl.conversion._selection import Selection
-from keras_bdl.conversion._selection import own_weights
-from keras_bdl.conversion._selection import summary
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers._mc_dropout import MCDropout
 from keras_bdl.layers._variational import Variational
@@ -200,9 +200,7 @@ def _replacement(
 
 
 def _set_priors(
-    new: keras.Layer,
-    prior_from_weights: float,
-    bias_prior: PriorLike | None,
+    new: keras.Layer, prior_from_weights: float, bias_prior: PriorLike | None
 ) -> None:
     for layer in _keras.all_layers(new):
         if isinstance(layer, Variational):

@@ -9,14 +9,14 @@ import keras
 from keras_bdl import _keras
 from keras_bdl import layers
 from keras_bdl._arguments import did_you_mean
-from keras_bdl.conversion._adapter import AdaptedLayer
-from keras_bdl.conversion._adapter import converts_adapter
-from keras_bdl.conversion._adapter import frozen_layers
-from keras_bdl.conversion._adapter import has_adapter
+from keras_bdl._conversion._adapter import AdaptedLayer
+from keras_bdl._conversion._adapter import converts_adapter
+from keras_bdl._conversion._adapter import frozen_layers
+from keras_bdl._conversion._adapter import has_adapter
+from keras_bdl._models._model import functional_class
 from keras_bdl.curvature._capture import SEALED
 from keras_bdl.layers._options import VariationalOptions
 from keras_bdl.likelihoods import LearnedStddev
-from keras_bdl.models._model import functional_class
 
 
 def _variational(prefix: str) -> dict[type, type]:

@@ -23,7 +23,7 @@ from typing import Any
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.models._compile import BayesianModel
+from keras_bdl._models._compile import BayesianModel
 
 
 def is_functional_call(args: Any, kwargs: Any) -> bool:

@@ -20,6 +20,12 @@ from keras_bdl._aliases import Loss
 from keras_bdl._backend import jvp
 from keras_bdl._data._batches import example_batches
 from keras_bdl._data._dataset_size import is_masked
+from keras_bdl._laplace._last_layer import Head
+from keras_bdl._laplace._last_layer import LastLayers
+from keras_bdl._laplace._last_layer import added
+from keras_bdl._laplace._last_layer import features_of
+from keras_bdl._laplace._last_layer import heads_of
+from keras_bdl._laplace._last_layer import recorded_calls
 from keras_bdl._random._seeds import sequence
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
@@ -28,12 +34,6 @@ from keras_bdl.curvature._captured_pass import Losses
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram
-from keras_bdl.laplace._last_layer import Head
-from keras_bdl.laplace._last_layer import LastLayers
-from keras_bdl.laplace._last_layer import added
-from keras_bdl.laplace._last_layer import features_of
-from keras_bdl.laplace._last_layer import heads_of
-from keras_bdl.laplace._last_layer import recorded_calls
 from keras_bdl.prediction._linear_pooling import linear_pooling
 from keras_bdl.prediction._stateless_call import traced
 

@@ -52,9 +52,15 @@ def shared_layer():
 
 
 @pytest.mark.filterwarnings("ignore:.*BatchNorm statistics")
-@pytest.mark.parametrize("largest", [output_gaussian._LARGEST, 1])
 @pytest.mark.parametrize(
-    "network", [swapped_einsum, lstm_with_a_mask, normalised, shared_layer]
+    ("network", "largest"),
+    [
+        (swapped_einsum, output_gaussian._LARGEST),
+        (swapped_einsum, 1),
+        (lstm_with_a_mask, output_gaussian._LARGEST),
+        (normalised, 1),
+        (shared_layer, output_gaussian._LARGEST),
+    ],
 )
 def test_variance_of_all_kinds_of_layers(monkeypatch, network, largest):
     monkeypatch.setattr(output_gaussian, "_LARGEST", largest)

@@ -14,10 +14,10 @@ from typing import Any
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.conversion._selection import own_weights
-from keras_bdl.models._model import Model
-from keras_bdl.models._model import Sequential
-from keras_bdl.models._model import functional_class
+from keras_bdl._conversion._selection import own_weights
+from keras_bdl._models._model import Model
+from keras_bdl._models._model import Sequential
+from keras_bdl._models._model import functional_class
 
 if TYPE_CHECKING:
     from keras.layers import Layer as _KerasLayer
@@ -271,10 +271,7 @@ class ConvertedLayer(_KerasLayer):
     def _origin(self) -> dict:
         origin = dict(self._converted["origin"])
         if "trainable" in origin["config"]:
-            origin["config"] = {
-                **origin["config"],
-                "trainable": self.trainable,
-            }
+            origin["config"] = {**origin["config"], "trainable": self.trainable}
         return origin
 
     def get_build_config(self) -> None:
@@ -302,9 +299,7 @@ class ConvertedLayer(_KerasLayer):
         return _keras.unpickler(keras.Layer), state
 
 
-def _disassembled(
-    layer: keras.Layer,
-) -> tuple[keras.Layer, dict, list[int]]:
+def _disassembled(layer: keras.Layer) -> tuple[keras.Layer, dict, list[int]]:
     """Returns a new layer, and what `_assemble` needs to make it a copy.
 
     The new layer has the class before conversion. The config to build the layer

@@ -10,6 +10,13 @@ import keras
 from keras_bdl import _keras
 from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._keras import inner_optimizer
+from keras_bdl._models import _checks
+from keras_bdl._models._strategy_check import check_scope
+from keras_bdl._models._strategy_check import check_strategy
+from keras_bdl._models._trainer import BayesianTrainer
+from keras_bdl._models._trainer import EvidenceBound
+from keras_bdl._models._trainer import build_objective
+from keras_bdl._models._trainer import build_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import KnowsModel
 from keras_bdl._protocols import OwnsPosterior
@@ -18,13 +25,6 @@ from keras_bdl._saving._checked_paths import CheckedPaths
 from keras_bdl._saving._checked_paths import checked
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers._variational import Variational
-from keras_bdl.models import _checks
-from keras_bdl.models._strategy_check import check_scope
-from keras_bdl.models._strategy_check import check_strategy
-from keras_bdl.models._trainer import BayesianTrainer
-from keras_bdl.models._trainer import EvidenceBound
-from keras_bdl.models._trainer import build_objective
-from keras_bdl.models._trainer import build_optimizer
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._posterior import holds_sample as holds_draw
 

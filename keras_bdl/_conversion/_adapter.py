@@ -157,10 +157,7 @@ def converts_adapter(layer: keras.Layer) -> bool:
 
 
 def adapted(
-    rules: dict[type, type],
-    layer: keras.Layer,
-    config: dict,
-    options: dict,
+    rules: dict[type, type], layer: keras.Layer, config: dict, options: dict
 ) -> AdaptedLayer:
     """Returns a layer whose adapter has distributions over its weights.
 

@@ -32,6 +32,12 @@ from keras_bdl._data._dataset_size import dataset_sizes
 from keras_bdl._data._dataset_size import guard_loss
 from keras_bdl._data._dataset_size import peeked
 from keras_bdl._keras import inner_optimizer
+from keras_bdl._models import _checks
+from keras_bdl._models._example_counter import CountedEpochs
+from keras_bdl._models._example_counter import ExampleCounter
+from keras_bdl._models._sampled_outputs import average_draws
+from keras_bdl._models._sampled_outputs import call_with_draws
+from keras_bdl._models._sampled_outputs import likelihoods_of
 from keras_bdl._protocols import OwnsTrainStep
 from keras_bdl._protocols import OwnsVariables
 from keras_bdl.distribute import _replicas
@@ -39,12 +45,6 @@ from keras_bdl.distribute import _workers
 from keras_bdl.layers._variational import end_annealing
 from keras_bdl.layers._variational import variational_layers
 from keras_bdl.likelihoods._loss_as_likelihood import labels_are_open
-from keras_bdl.models import _checks
-from keras_bdl.models._example_counter import CountedEpochs
-from keras_bdl.models._example_counter import ExampleCounter
-from keras_bdl.models._sampled_outputs import average_draws
-from keras_bdl.models._sampled_outputs import call_with_draws
-from keras_bdl.models._sampled_outputs import likelihoods_of
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._covered_weights import at_positions
 

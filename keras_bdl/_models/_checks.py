@@ -22,6 +22,7 @@ from keras_bdl._backend import in_several_workers
 from keras_bdl._data._dataset_size import OBSERVATIONS
 from keras_bdl._data._dataset_size import dataset_sizes
 from keras_bdl._keras import inner_optimizer
+from keras_bdl._models._strategy_check import check_seeds
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import OwnsTrainStep
 from keras_bdl._protocols import TargetsPosterior
@@ -29,7 +30,6 @@ from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 from keras_bdl.likelihoods._loss_as_likelihood import losses_and_outputs
 from keras_bdl.likelihoods._loss_as_likelihood import unguarded
 from keras_bdl.metrics._classification import ClassificationMetric
-from keras_bdl.models._strategy_check import check_seeds
 from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._outputs import per_output
