@@ -94,7 +94,7 @@ def trained(method, train, epochs):
 
     if method == "IVON":
         # Each pixel counts, or the data say little against the prior.
-        model.compile(bdl.IVON(cosine(0.5)), LOSS, observations="positions")
+        model.compile(bdl.IVON(cosine(0.05)), LOSS, observations="positions")
     elif method == "SWAG":
         model.compile(keras.optimizers.SGD(0.05, momentum=0.9), LOSS)
     else:

@@ -13,6 +13,7 @@ import pytest
 # Tests with an expensive fixture in common: one process makes it once.
 TOGETHER = (
     "tests/callbacks/test_checkpoint.py",
+    "tests/callbacks/test_sample_collector.py",
     "tests/distribute/",
     "tests/optimizers/test_logistic_regression.py",
     "tests/test_fresh_process.py",

@@ -19,6 +19,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -178,7 +179,8 @@ def _scaled(unit, values):
 
 def local(path):
     """Returns the path of a local file or folder, as an argument."""
-    if "://" in path:
+    # Also a slip such as "gs:/bucket", which would be a local folder "gs:".
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
         raise argparse.ArgumentTypeError(f"must be local. Received: {path}")
     return Path(path)
 

@@ -1,6 +1,7 @@
 """The environment of a TPU: variables before TensorFlow starts, then checks.
 
-`pods.md` has the sources of the variables.
+`train.py` and `examples/papers/run.py` share this module. `pods.md` has the
+sources of the variables.
 """
 
 import argparse
@@ -13,15 +14,17 @@ C_API = "NEXT_PLUGGABLE_DEVICE_USE_C_API"
 IMAGE = Path("/lib/libtpu.so")  # on the images of Google
 
 
-def prepare(words, environ=os.environ):
+def prepare(words, environ=os.environ, default="auto"):
     """Sets and checks the variables. Call it before TensorFlow is imported.
 
     Args:
         words: The command line.
         environ: The environment. Defaults to that of this process.
+        default: The strategy of a command line without `--strategy`. Defaults
+            to `"auto"`.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--strategy", default="auto")
+    parser.add_argument("--strategy", default=default)
     name = tpu_name(parser.parse_known_args(words)[0].strategy, environ)
     if name == "local":
         _prepare_one_host(environ)

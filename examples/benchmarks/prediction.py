@@ -1,6 +1,10 @@
 """Cost of a prediction with 30 posterior samples, in plain forward passes.
 
-    python examples/benchmarks/prediction.py [--smoke]
+    python examples/benchmarks/prediction.py [ROW ...] [--smoke]
+
+Rows are named, such as "last layer"; "PyTorch" is the last table. Without names
+all rows run, which takes half an hour. With names, each row takes a minute or
+two.
 
 The network has two convolutions and two dense layers. A plain pass is a traced
 `model(x, training=False)` on the same batch. Both functions of a pair run in
@@ -182,10 +186,14 @@ def show_torch(samples, sizes, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", help="names of rows")
     parser.add_argument("--smoke", action="store_true", help="seconds only")
-    smoke = parser.parse_args().smoke
-    samples, rounds = (2, 1) if smoke else (30, 40)
-    sizes = (1,) if smoke else (1, 32, 512)
+    parser.add_argument("--images", type=int, nargs="+", default=[1, 32, 512])
+    parser.add_argument("--rounds", type=int, default=40, help="pairs of times")
+    arguments = parser.parse_args()
+    smoke, rows = arguments.smoke, arguments.rows
+    samples, rounds = (2, 1) if smoke else (30, arguments.rounds)
+    sizes = [1] if smoke else arguments.images
     rng = np.random.default_rng(0)
     plain_model = network()
     plain = tf.function(
@@ -195,6 +203,8 @@ def main():
     print(f"{'':20}{'images':>8}{'program':>24}{'predict':>24}", end="")
     print(f"{'/ Keras predict':>24}{'MiB':>8}")
     for name, model, posterior, options in cases():
+        if rows and name not in rows:
+            continue
         options = {"samples": samples, **options}
         predictive = bdl.PosteriorPredictive(model, posterior, **options)
         program = tf.function(predictive, reduce_retracing=True)
@@ -225,9 +235,12 @@ def main():
             compared = ratio(again, of_keras, few)
             print(
                 f"{name:20}{size:8}{in_graph!s:>24}{called!s:>24}"
-                f"{compared!s:>24}{mib:8.1f}"
+                f"{compared!s:>24}{mib:8.1f}",
+                flush=True,
             )
 
+    if rows and "PyTorch" not in rows:
+        return
     if laplace is None:
         print("\nlaplace-torch: not installed, skipped")
     else:

@@ -11,8 +11,7 @@ import keras
 import keras_bdl as bdl
 
 SGD_RATE = 0.05
-# Of Adam. The scales of Radial weights start small and have far to go.
-ADAM_RATES = {"mean_field": 3e-3, "radial": 1e-2, "objective": 3e-3}
+ADAM_RATE = 3e-3
 
 
 def _sgd(learning_rate):
@@ -26,12 +25,12 @@ def _predicts(model, posterior=None, samples=None):
     )
 
 
-def _network(training, member=0):
+def _network(training, member=0, learning_rate=SGD_RATE):
     return training.once(
-        ("SGD", member),
+        ("SGD", member, learning_rate),
         lambda: training.fit(
             training.start(member),
-            _sgd(training.cosine(SGD_RATE)),
+            _sgd(training.cosine(learning_rate)),
             member=member,
         ),
     )
@@ -61,19 +60,19 @@ def _averaged(training, member=0):
     return training.once(("averaged", member), train)
 
 
-def _variational(training, kind, member=0):
+def _variational(training, kind, member=0, learning_rate=ADAM_RATE):
     return training.once(
-        (kind, member),
+        (kind, member, learning_rate),
         lambda: training.fit(
             bdl.convert(training.start(member), kind),
-            keras.optimizers.Adam(training.cosine(ADAM_RATES[kind])),
+            keras.optimizers.Adam(training.cosine(learning_rate)),
             member=member,
         ),
     )
 
 
-def sgd(training):
-    return _predicts(_network(training))
+def sgd(training, learning_rate=SGD_RATE):
+    return _predicts(_network(training, learning_rate=learning_rate))
 
 
 def temperature_scaling(training):
@@ -121,8 +120,8 @@ def multi_swag(training):
     return _predicts(runs[0][0], mixture, training.budget.samples)
 
 
-def variational(training, kind):
-    model = _variational(training, kind)
+def variational(training, kind, learning_rate=ADAM_RATE):
+    model = _variational(training, kind, learning_rate=learning_rate)
     return _predicts(model, samples=training.budget.samples)
 
 
@@ -134,30 +133,41 @@ def radial_ensemble(training):
     return _predicts(models[0], mixture, training.budget.samples)
 
 
-def of_objective(training, objective):
+def of_objective(training, objective, learning_rate=ADAM_RATE, **options):
     # TaylorVI needs second derivatives, which ReLU does not have.
     model = training.start(activation="gelu")
-    optimizer = keras.optimizers.Adam(training.cosine(ADAM_RATES["objective"]))
+    optimizer = keras.optimizers.Adam(training.cosine(learning_rate))
     # Learned variances grow to those of the prior.
-    training.fit(model, optimizer, objective=objective("fixed"))
+    training.fit(model, optimizer, objective=objective("fixed", **options))
     return _predicts(model, samples=training.budget.samples)
 
 
-def natural(training, optimizer, learning_rate):
+def natural(training, optimizer, learning_rate, *, curvature=1.0):
     optimizer = optimizer(training.cosine(learning_rate))
+    if curvature != 1.0:  # times the default
+        size = len(training.task.train[0])
+        default = type(optimizer)(dataset_size=size).start_of_curvature()
+        optimizer = type(optimizer)(
+            training.cosine(learning_rate),
+            initial_curvature=curvature * float(default),
+        )
     model = training.fit(training.start(), optimizer)
     return _predicts(model, samples=training.budget.samples)
 
 
-def sampling(training, sampler):
+def sampling(training, sampler, *, warm=False, **options):
     # Trains for twice the epochs. The first quarter is burn-in, and each of 15
-    # cycles gives a sample.
+    # cycles gives a sample. `warm`: burn-in starts from the weights of SGD.
     cycle = bdl.schedules.CyclicalCosine(1e-3, max(1, training.steps // 10))
     samples = bdl.callbacks.SampleCollector(
         cycle, start_epoch=training.budget.epochs // 2
     )
-    model = training.fit(
-        training.start(), sampler(cycle), epochs=2, callbacks=[samples]
+    trained = _network(training).get_weights() if warm else None
+    model = training.start()
+    if trained is not None:
+        model.set_weights(trained)
+    training.fit(
+        model, sampler(cycle, **options), epochs=2, callbacks=[samples]
     )
     return _predicts(model, samples.posterior)
 
@@ -181,7 +191,7 @@ METHODS = {
     "Radial": functools.partial(variational, kind="radial"),
     "Radial ensemble": radial_ensemble,
     "VOGN": functools.partial(natural, optimizer=bdl.VOGN, learning_rate=0.05),
-    "IVON": functools.partial(natural, optimizer=bdl.IVON, learning_rate=0.1),
+    "IVON": functools.partial(natural, optimizer=bdl.IVON, learning_rate=0.05),
     "Noisy K-FAC": functools.partial(
         natural, optimizer=bdl.NoisyKFAC, learning_rate=0.05
     ),

@@ -12,6 +12,7 @@ error.
 import argparse
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -45,7 +46,8 @@ HERE = Path(__file__).parent / "website"
 
 def local(path):
     """Returns the path of a local file or folder, as an argument."""
-    if "://" in path:
+    # Also a slip such as "gs:/bucket", which would be a local folder "gs:".
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
         raise argparse.ArgumentTypeError(f"must be local. Received: {path}")
     return Path(path)
 

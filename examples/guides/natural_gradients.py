@@ -57,7 +57,7 @@ def cosine(learning_rate):
 
 # %%
 model = network()
-model.compile(bdl.IVON(cosine(0.1)), loss)
+model.compile(bdl.IVON(cosine(0.05)), loss)
 model.fit(*digits.train, epochs=EPOCHS, verbose=0)
 
 p = bdl.predict(model, digits.test[0], verbose=0)
@@ -115,7 +115,7 @@ ax.legend(frameon=False, loc="upper left")
 # %%
 methods = {
     "Adam": lambda: (keras.optimizers.Adam(cosine(3e-3)), None),
-    "IVON": lambda: (bdl.IVON(cosine(0.1)), None),
+    "IVON": lambda: (bdl.IVON(cosine(0.05)), None),
     "VOGN": lambda: (bdl.VOGN(cosine(0.05)), None),
     "Noisy K-FAC": lambda: (bdl.NoisyKFAC(cosine(0.05)), None),
     "sampled VI": lambda: (
@@ -180,20 +180,18 @@ axes[1].invert_yaxis()
 #
 # ## Settings of the optimizers
 #
-# - `learning_rate`: 0.1 for IVON, 0.05 for the others by default. For the
-#   others, it means what it means for SGD with momentum. IVON averages its
-#   gradients: a rate of 0.5 is that of SGD with 0.05 and momentum 0.9. Let it
-#   fall along a cosine.
+# - `learning_rate`: 0.05 by default. It means what it means for SGD with the
+#   same momentum. Let it fall along a cosine.
 # - `train_samples=5` in `compile`: posterior samples in a training step.
 #   `samples=10`: in `evaluate` and validation.
 # - `prior_precision`: precision of the prior `N(0, 1/prior_precision)` of every
 #   weight.
 # - `temperature`: below 1 the posterior is narrower. It tempers the likelihood
 #   alone. With few data, try `0.1`.
-# - `initial_curvature`: start of the curvature, by default `8 / sqrt(N)`, or
-#   `min(500 / N, 2)` if that is larger. A smaller value makes the first samples
-#   wider. Steps are multiplied by it, so a learning rate keeps its meaning;
-#   `rescale_learning_rate=False` turns that off.
+# - `initial_curvature`: start of the curvature, by default `12 / sqrt(N)`, or
+#   `min(1500 / N, 2)` if that is larger. A smaller value makes the first
+#   samples wider. Steps are multiplied by it, so a learning rate keeps its
+#   meaning; `rescale_learning_rate=False` turns that off.
 # - `beta_1`, `beta_2`: decays, as in Adam. Some papers print `1 - beta_2`.
 # - `curvature_every=10` (VOGN; the default of Noisy K-FAC): the curvature of
 #   every tenth step only. The other steps cost about as much as those of Adam.

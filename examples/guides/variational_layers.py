@@ -212,7 +212,7 @@ axes[0].set_yscale("log")
 # Drawn weights make the gradient noisy, and noise makes training slow.
 # `gradient_variance` measures the noise. With `"weight"`, a batch has one draw.
 # `"flipout"` gives each example other signs. `"local"` puts the noise into the
-# outputs. All of these layers start with the same `rho`:
+# outputs. All of these layers start with the same standard deviations:
 
 # %%
 KINDS = {
@@ -244,16 +244,14 @@ ax.invert_yaxis()
 # %% [markdown]
 # `"local"` has the least noise of the mean-field layers. It is exact for
 # mean-field `Dense` layers on vectors, an approximation for other mean-field
-# layers, and refused by Radial ones. `Radial*` layers have far less noise
-# because their weights vary less at the same `rho`: in a kernel of D weights,
-# the standard deviation of a weight is smaller by the square root of D.
+# layers, and refused by Radial ones.
 #
 # ## If training fails
 #
 # - **The network ignores the data.** The KL is too strong at the start. Use
 #   `PretrainMeans`, `KLAnnealing`, or a smaller initial `rho`.
-# - **The gradient is noisy.** Use `estimator="flipout"`, `train_samples=4` in
-#   `compile`, or `Radial*` layers.
+# - **The gradient is noisy.** Use `estimator="flipout"`, or `train_samples=4`
+#   in `compile`.
 #
 # ## Next
 #

@@ -28,7 +28,10 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Behind the folder of this file, which has another `compiling.py`.
+sys.path.append(str(Path(__file__).parents[2] / "tpu"))
 
+import environment
 import published
 import recipe as recipes
 from scales import SCALES
@@ -104,6 +107,7 @@ def main():
         if value < 1:
             option = option.replace("_", "-")
             parser.error(f"--{option} must be at least 1. Received: {value}")
+    environment.prepare(sys.argv[1:], default=parser.get_default("strategy"))
     # Not at the top, so that `--list` answers at once.
     from keras_bdl.extend import StoragePath
 
@@ -147,6 +151,7 @@ def run(chosen, scale, seeds, args):
 
     # Several machines need the strategy before any computation.
     strategy = _strategy(args.strategy)
+    _check_hosts(strategy)
     folder = args.out / scale
     session = Session(
         scale,
@@ -192,6 +197,17 @@ def _strategy(name):
         return bdl.distribute.strategy(name)
     except (ValueError, RuntimeError) as error:
         raise SystemExit(f"--strategy: {error}") from error
+
+
+def _check_hosts(strategy):
+    """Ends the program on a pod, whose hosts would lack the data."""
+    hosts = environment.num_hosts(strategy)
+    if hosts > 1:
+        raise SystemExit(
+            "This program is for TPUs of one host, since it reads the data on "
+            "one. On a pod, use `tpu/train.py`. "
+            f"Received: a TPU of {hosts} hosts"
+        )
 
 
 def _results(recipe, session):

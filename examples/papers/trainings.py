@@ -76,15 +76,36 @@ def _iterates(model, settings, data, folder):
     }
 
 
+@keras.saving.register_keras_serializable("keras_bdl_papers")
+class RadialRho(keras.initializers.Initializer):
+    """The rho with which a Radial tensor has the scale `softplus(rho)`.
+
+    This is the rho of the paper. In our layers, `softplus(rho)` is the standard
+    deviation of a weight, and the scale is `sqrt(D)` times as large.
+    """
+
+    def __init__(self, rho):
+        self.rho = rho
+
+    def __call__(self, shape, dtype=None):
+        scale = math.log1p(math.exp(self.rho))
+        stddev = scale / math.prod(shape) ** 0.5
+        return keras.ops.full(shape, math.log(math.expm1(stddev)), dtype)
+
+    def get_config(self):
+        return {"rho": self.rho}
+
+
 def _variational_layers(kind, network, settings, data):
     rho = settings.initial_rho
     if rho is None:  # the inverse of softplus
         rho = math.log(math.expm1(settings.initial_stddev))
+    start = RadialRho if kind == "radial" else keras.initializers.Constant
     return bdl.convert(
         network,
         kind,
         prior=bdl.priors.Normal(settings.prior_stddev),
-        rho_initializer=keras.initializers.Constant(rho),
+        rho_initializer=start(rho),
         dataset_size=data.train_size,
         **settings.given("truncation"),
     )

@@ -75,7 +75,9 @@ def measure(run):
             model = wide(run, kind, task)
             rho = model.get_layer("convolution").kernel_rho
             for stddev in scales[kind]:
-                rho.assign(np.full(rho.shape, rho_of(stddev), "float32"))
+                width = size**-0.5 if kind == "Radial" else 1.0
+                start = np.full(rho.shape, rho_of(stddev * width), "float32")
+                rho.assign(start)
                 reports[task][kind][stddev] = bdl.diagnostics.gradient_variance(
                     model, (x, y), samples=run.draws, verbose=0
                 )

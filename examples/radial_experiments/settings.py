@@ -1,5 +1,7 @@
 """The data, lengths and variational layers of the experiments."""
 
+import math
+
 import keras
 
 import keras_bdl as bdl
@@ -34,11 +36,32 @@ class Run:
         self.data = bdl.datasets.load("digits", classes=range(10), seed=0)
 
 
+@keras.saving.register_keras_serializable("radial_experiments")
+class RadialRho(keras.initializers.Initializer):
+    """The rho with which a Radial tensor has the scale `softplus(rho)`.
+
+    This is the rho of the paper. In our layers, `softplus(rho)` is the standard
+    deviation of a weight, and the scale is `sqrt(D)` times as large.
+    """
+
+    def __init__(self, rho):
+        self.rho = rho
+
+    def __call__(self, shape, dtype=None):
+        scale = math.log1p(math.exp(self.rho))
+        stddev = scale / math.prod(shape) ** 0.5
+        return keras.ops.full(shape, math.log(math.expm1(stddev)), dtype)
+
+    def get_config(self):
+        return {"rho": self.rho}
+
+
 def layer(kind, of, *args, rho, **kwargs):
+    start = RadialRho if kind == "Radial" else keras.initializers.Constant
     return getattr(bdl.layers, KINDS[kind] + of)(
         *args,
         kernel_initializer="he_normal",
-        rho_initializer=keras.initializers.Constant(rho),
+        rho_initializer=start(rho),
         **kwargs,
     )
 

@@ -4,6 +4,7 @@ A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import adopted
 from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import argmax
 from keras_bdl._backend.tensorflow import call_shared
@@ -31,6 +32,7 @@ from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "adopted",
     "after",
     "argmax",
     "call_shared",

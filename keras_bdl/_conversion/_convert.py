@@ -85,11 +85,9 @@ def convert(
         s_i = max(delta |w_i|, 1e-4)                                      (1)
 
     for the weight w_i. Prior and posterior are then the same Gaussian, with
-    KL(q || p) = 0. A Radial posterior has the scale `s_i sqrt(D)`, with D
-    weights in the tensor, which gives each weight the standard deviation (1).
-    The prior is stored and saved with the weights of the layer. A weight of
-    zero gets the smallest deviation in (1) and stays near zero. Biases that
-    were never trained are zero: give them a `bias_prior`.
+    KL(q || p) = 0. The prior is stored and saved with the weights of the layer.
+    A weight of zero gets the smallest deviation in (1) and stays near zero.
+    Biases that were never trained are zero: give them a `bias_prior`.
 
     Args:
         model: A built model.
@@ -290,12 +288,10 @@ def _set_prior_from_means(
             continue
         mean = ops.convert_to_numpy(posterior.mean)
         stddev = np.maximum(delta * np.abs(mean), SMALLEST_STDDEV)  # (1)
-        unit = posterior.family(mean, ops.ones_like(mean))
-        width = ops.sqrt(unit.variance)  # deviation of a weight at scale 1
-        posterior.rho.assign(_softplus_inverse(stddev / width))
+        posterior.rho.assign(_softplus_inverse(stddev))
         # The prior uses the rounded rho, so that KL(q || p) is exactly zero.
         q = posterior.distribution()
-        chosen[posterior.name] = MeanField(q.mean, q.stddev * width)
+        chosen[posterior.name] = MeanField(q.mean, ops.sqrt(q.variance))
     layer.set_prior(**chosen)
 
 

@@ -20,6 +20,12 @@ from keras_bdl._aliases import Loss
 from keras_bdl._backend import jvp
 from keras_bdl._data._batches import example_batches
 from keras_bdl._data._dataset_size import is_masked
+from keras_bdl._laplace._last_layer import Head
+from keras_bdl._laplace._last_layer import LastLayers
+from keras_bdl._laplace._last_layer import added
+from keras_bdl._laplace._last_layer import features_of
+from keras_bdl._laplace._last_layer import heads_of
+from keras_bdl._laplace._last_layer import recorded_calls
 from keras_bdl._random._seeds import sequence
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
@@ -33,6 +39,15 @@ from keras_bdl.prediction._stateless_call import traced
 
 # TensorFlow's message for a label outside the classes.
 _LABEL = re.compile(r"label value of (-?\d+).*valid range of (\[.*?\))")
+
+
+# How the expectation over labels is computed.
+AUTO, EXPECTED, DRAWN = "auto", "expected", "drawn"
+
+# `AUTO` computes the expectation for outputs with at most so many entries, and
+# draws so many labels for each example of larger outputs.
+EXACT_ENTRIES = 100
+AUTO_SAMPLES = 32
 
 
 class FisherInformation:
@@ -51,30 +66,43 @@ class FisherInformation:
         squares: Arrays with the sums of the diagonals; `None` for a variable
             in a matrix.
         matrices: A `WeightMatrix` with summed factors for each matrix.
+        drawn: Number of labels drawn for each example with `labels="auto"`, or
+            `None` if the sums are exact.
+        errors: Relative standard errors of the sums, each in the Frobenius
+            norm, if `drawn` is a number.
     """
 
     def __init__(
         self,
         model: keras.Model,
         *,
-        variables: Callable[[keras.Model], list],
+        variables: Callable[[keras.Model], tuple[list, set[int]]],
         scores: Any,
-        label_samples: int | None,
+        labels: str,
+        label_samples: int,
         factored: bool,
         fallback: bool | str,
         loss: Loss | None,
+        keeps_features: bool,
     ):
         self.model = model
         self._choose_variables = variables
         self.variables: list = []
+        self._columns: set[int] = set()
         self._scores = scores
+        self._labels = labels
         self._label_samples = label_samples
         self._factored = factored
         self._fallback = fallback
         self._loss = loss
+        self._keeps_features = keeps_features
         self._losses: Any = None
         self._function: Any = None
+        self._heads: Any = None
+        self._closed: Any = None  # the `LastLayers` of `_heads`
+        self._bases: dict[int, tuple] = {}
         self.positions: int | None = None
+        self.drawn: int | None = None
 
     def sum_over(
         self,
@@ -88,30 +116,80 @@ class FisherInformation:
         """Computes the sums over one pass of the data.
 
         `seed` is that of drawn labels. With a posterior, the information of
-        each batch is that of the linearised network at a sample of it.
+        each batch is that of the linearised network at a sample of it. If the
+        features of the last layers are in memory, no data are read.
         """
-        self.examples, self.weight = 0, 0.0
         self.squares: list[np.ndarray | None] = []
         self.matrices: list[WeightMatrix] = []
+        closed = self._closed
+        if closed is not None:
+            closed.begin(posterior)
+            if closed.kept is not None:
+                for index, (features, weight) in enumerate(closed.kept):
+                    closed.add(features, weight, int(_key(seed, index)[0]))
+                self._check(*self._sums_of_features())
+                return
+        self.examples, self.weight = 0, 0.0
         batches, number = example_batches(data, batch_size)
         bar = keras.utils.Progbar(number, verbose=verbose)
         totals: Any = None
         for index, batch in enumerate(batches):
             if self._function is None:
                 self._prepare(batch.inputs["x"])
-            key = sequence(seed, index).generate_state(2, np.uint32)
-            direction = self._step_to_sample(posterior, int(key[0]))
-            sums = self._sums(batch, key.view(np.int32), direction)
+            key = _key(seed, index)
+            direction = None
+            if self._closed is None:
+                direction = self._step_to_sample(posterior, int(key[0]))
+            weight = self._weights_of(batch)
+            sums, features = self._sums(
+                batch, weight, key.view(np.int32), direction
+            )
+            if self._heads is not None:
+                self._add_features(features, weight, int(key[0]), number)
             # The sums stay on the device, because they may be large.
-            totals = sums if totals is None else _added(totals, sums)
+            totals = sums if totals is None else added(totals, sums)
             bar.update(index + 1, finalize=False)
         bar.update(index + 1, finalize=True)
         self._keep(totals)
 
+    def basis_of(self, matrix: WeightMatrix) -> tuple[np.ndarray, np.ndarray]:
+        """Returns eigenvalues and eigenvectors of A / sum_i omega_i.
+
+        A refinement from features in memory has the A of the first pass.
+        """
+        found = self._bases.get(id(matrix.kernel))
+        if found is None or found[0] is not matrix.inputs:
+            a = np.asarray(matrix.inputs / self.weight, "float64")
+            found = matrix.inputs, np.linalg.eigh(a)
+            self._bases[id(matrix.kernel)] = found
+        return found[1]
+
+    def _add_features(
+        self, features: list, weight: np.ndarray, seed: int, number: int | None
+    ) -> None:
+        if self._closed is None:
+            self._closed = LastLayers(
+                self.model,
+                self._heads,
+                factored=self._factored,
+                keep=self._keeps_features,
+                batches=number,
+            )
+            self._closed.begin(None)
+        features = [np.asarray(a) for a in features]
+        if any(len(a) != len(weight) for a in features):
+            raise ValueError(
+                "`model` must have outputs whose first axis is the examples of "
+                f"the batch. Received: {len(features[0])} rows in the last "
+                f"layer for {len(weight)} examples"
+            )
+        self._closed.remember(features, weight)
+        self._closed.add(features, weight, seed)
+
     def _prepare(self, x: Any) -> None:
         if not self.model.built:
             self.model(keras.tree.map_structure(lambda x: x[:1], x))
-        self.variables = self._choose_variables(self.model)
+        self.variables, self._columns = self._choose_variables(self.model)
         self._losses = Losses(self.model, self._loss)
         self._function = traced(self.model, self._call)
 
@@ -128,8 +206,8 @@ class FisherInformation:
         }
         return [difference[id(v)] for v in self.variables]
 
-    def _sums(self, batch: Any, key: Any, direction: list | None) -> tuple:
-        """Returns the sums over one batch."""
+    def _weights_of(self, batch: Any) -> np.ndarray:
+        """Returns the weights of the examples of one batch, and counts them."""
         named = batch.inputs
         rows = len(keras.tree.flatten(named["x"])[0])
         # The padding examples at the end of a batch have weight 0.
@@ -142,9 +220,15 @@ class FisherInformation:
             )
         self.examples += batch.size
         self.weight += float(weight.sum(dtype="float64"))
-        y = named.get("y")
+        return weight
+
+    def _sums(
+        self, batch: Any, weight: Any, key: Any, direction: list | None
+    ) -> tuple:
+        """Returns the sums over one batch, and the features of heads."""
+        x, y = batch.inputs["x"], batch.inputs.get("y")
         try:
-            return self._function(named["x"], y, weight, key, direction)
+            return self._function(x, y, weight, key, direction)
         except tf.errors.InvalidArgumentError as error:
             label = _LABEL.search(str(error))
             if label is None:
@@ -167,10 +251,15 @@ class FisherInformation:
             x,
             omega=tf.convert_to_tensor(weight),
             scores=functools.partial(self._vectors, key, logits),
+            pairs=None if self._labels == DRAWN else self._scores.pairs,
             variables=self.variables,
+            columns=self._columns,
             factored=self._factored,
             fallback=self._fallback,
         )
+        self._heads = found.heads
+        if found.heads is not None:
+            self._check_outputs(found.outputs)
         # A trace returns only tensors. This list holds the variables.
         self._layout = [
             dataclasses.replace(m, inputs=None, outputs=None)
@@ -181,11 +270,9 @@ class FisherInformation:
             loss = self._losses.of_observations(y, found.outputs, weight)
             examples = tf.cast(tf.shape(weight)[0], loss.dtype)
             log_likelihood = -loss * examples
-        return (
-            log_likelihood,
-            found.squares,
-            [(m.inputs, m.outputs) for m in found.factors],
-        )
+        factors = [(m.inputs, m.outputs) for m in found.factors]
+        sums = log_likelihood, found.squares, factors, found.noise
+        return sums, found.features
 
     def _logits(self, x: Any, direction: list) -> list:
         """Returns the logits of the linearised network at a sample."""
@@ -203,6 +290,22 @@ class FisherInformation:
         return [sum(pair) for pair in zip(logits, products, strict=True)]
 
     def _vectors(self, key: Any, logits: list | None, outputs: Any) -> tuple:
+        self._check_outputs(outputs)
+        samples = self._label_samples if self._labels == DRAWN else None
+        if self._labels == AUTO:
+            entries = sum(
+                math.prod(size for size in output.shape[1:] if size is not None)
+                for output in keras.tree.flatten(outputs)
+            )
+            samples = AUTO_SAMPLES if entries > EXACT_ENTRIES else None
+            self.drawn = samples
+        count, score = self._scores.vectors(
+            outputs, samples=samples, seed=key, at=logits
+        )
+        return count, score, self.drawn is not None
+
+    def _check_outputs(self, outputs: Any) -> None:
+        """Raises an error for masked outputs, and counts the positions."""
         if is_masked(outputs):
             raise ValueError(
                 "`fit_laplace` needs outputs without a mask, because masked "
@@ -214,28 +317,42 @@ class FisherInformation:
         sizes = [size for output in flat for size in output.shape[1:-1]]
         one = len(flat) == 1 and None not in sizes
         self.positions = math.prod(sizes) if one else None
-        return self._scores.vectors(
-            outputs, samples=self._label_samples, seed=key, at=logits
-        )
 
     def _keep(self, totals: tuple) -> None:
         """Converts the sums to arrays, and checks them."""
-        log_likelihood, squares, matrices = keras.tree.map_structure(
+        log_likelihood, squares, factors, noise = keras.tree.map_structure(
             lambda t: None if t is None else np.asarray(t), totals
         )
         self.log_likelihood = (
             None if log_likelihood is None else float(log_likelihood)
         )
-        self.squares = squares
-        self.matrices = [
-            dataclasses.replace(m, inputs=inputs, outputs=outputs)
-            for m, (inputs, outputs) in zip(self._layout, matrices, strict=True)
-        ]
-        if not all(
-            np.all(np.isfinite(array))
-            for array in keras.tree.flatten((squares, matrices))
-            if array is not None
-        ):
+        if self._closed is not None:
+            squares, matrices = self._sums_of_features()
+        else:
+            matrices = [
+                dataclasses.replace(m, inputs=inputs, outputs=outputs)
+                for m, (inputs, outputs) in zip(
+                    self._layout, factors, strict=True
+                )
+            ]
+            sums = [m.outputs for m in matrices]
+            sums += [one for one in squares if one is not None]
+            self.errors = [
+                float(np.sqrt(max(n, 0.0)) / max(np.linalg.norm(s), 1e-30))
+                for n, s in zip(noise, sums, strict=False)
+            ]
+        self._check(squares, matrices)
+
+    def _sums_of_features(self) -> tuple[list, list[WeightMatrix]]:
+        """Returns the squares and the matrices of last layers."""
+        squares, matrices = self._closed.end()
+        return [squares.get(id(v)) for v in self.variables], matrices
+
+    def _check(self, squares: list, matrices: list[WeightMatrix]) -> None:
+        """Keeps the sums if they are finite, or raises an error."""
+        self.squares, self.matrices = squares, matrices
+        sums = [*squares, *[s for m in matrices for s in (m.inputs, m.outputs)]]
+        if not all(np.all(np.isfinite(s)) for s in sums if s is not None):
             raise ValueError(
                 "The Fisher information is NaN or infinite. Check that the "
                 "training did not diverge, and that `from_logits` of the loss "
@@ -245,22 +362,26 @@ class FisherInformation:
             )
 
 
-def _added(totals: Any, sums: Any) -> Any:
-    return keras.tree.map_structure(
-        lambda a, b: None if a is None else a + b, totals, sums
-    )
+def _key(seed: int, batch: int) -> np.ndarray:
+    return sequence(seed, batch).generate_state(2, np.uint32)
 
 
 class FisherSums(NamedTuple):
     """Sums of Fisher information over the examples of a batch.
 
     `squares` has for each variable the diagonal of (1) of `fisher_sums`, or
-    `None` if `factors` contains the variable.
+    `None` if `factors` contains the variable. `noise` has the variance that
+    drawn labels give each of the outer factors and then of the squares, if it
+    is measured. With closed forms, all these are empty, and `features` has the
+    inputs of `heads`.
     """
 
     outputs: Any
     squares: list
     factors: list[WeightMatrix]
+    noise: list
+    heads: list[Head] | None
+    features: list
 
 
 # Autograph would rewrite this ordinary Python.
@@ -271,7 +392,9 @@ def fisher_sums(
     *,
     omega: Any,
     scores: Callable,
+    pairs: Callable | None,
     variables: list,
+    columns: set[int],
     factored: bool,
     fallback: bool | str,
 ) -> FisherSums:
@@ -291,12 +414,16 @@ def fisher_sums(
 
     with inputs a and cotangents dz at P positions, as in `WeightMatrix`.
     `omega` are the weights of the examples. `scores` is a function of the
-    outputs that returns K and a function from k, an integer tensor, to the v_ik
-    of all examples: a list with a tensor for each flat output. `factored` says
-    whether matrices get (2) and (3) instead of a diagonal.
+    outputs that returns K, a function from k, an integer tensor, to the v_ik
+    of all examples, a list with a tensor for each flat output, and whether to
+    measure the noise of drawn labels. `factored` says whether matrices get (2)
+    and (3) instead of a diagonal.
 
     The model runs forward once and backward K times, with `training=False`. No
-    variable is assigned. The sums have float32 or higher precision.
+    variable is assigned. The sums have float32 or higher precision. `pairs` is
+    a function from the outputs to their scores and tensors, if closed forms may
+    replace the backward passes. Matrices whose kernel has its `id` in `columns`
+    get the diagonal of (3) alone.
     """
     plan = Plan(model, fallback=fallback, variables=variables)
     # Read before the tape: the tape reports each read outside of a layer.
@@ -305,11 +432,22 @@ def fisher_sums(
     with tape:
         examples = ops.shape(omega)[0]
         capture = Capture(plan, values, tape, examples=examples, pure=True)
-        with capture.recording(), capture.forward():
+        with (
+            recorded_calls(model, [layer for layer, _ in plan.rules]) as calls,
+            capture.recording(),
+            capture.forward(),
+        ):
             outputs = _keras.call_with_training(model, x, training=False)
-    backward = _Backward(capture, tape, outputs, omega, factored)
+    heads = None
+    if pairs is not None:
+        heads = heads_of(capture, calls, pairs(outputs), tape)
+    if heads is not None:
+        features = features_of(heads, capture)
+        return FisherSums(outputs, [], [], [], heads, features)
+    backward = _Backward(capture, tape, outputs, omega, columns, factored)
     # The tape is closed, so no gradient flows through the scores.
-    count, score = scores(outputs)
+    count, score, measures = scores(outputs)
+    backward.measures = measures
     _, sums = tf.while_loop(
         lambda k, sums: k < count,
         lambda k, sums: (k + 1, backward(score(k), sums)),
@@ -326,14 +464,28 @@ def fisher_sums(
     squares = [
         None if id(v) in covered else sums[id(v)] for v in plan.variables
     ]
-    return FisherSums(outputs, squares, factors)
+    names = [id(m.kernel) for m in factors]
+    names += [
+        id(v)
+        for v, square in zip(plan.variables, squares, strict=True)
+        if square is not None
+    ]
+    # The variance of a sum of K independent terms t, by their scatter.
+    noise = [
+        (sums[-n] - ops.sum(ops.square(sums[n])) / count)
+        * (count / (count - 1))
+        for n in names
+        if measures
+    ]
+    return FisherSums(outputs, squares, factors, noise, None, [])
 
 
 class _Backward:
     """Adds the terms of one vector v to the sums of `fisher_sums`.
 
     The equations (1) to (3) are those of `fisher_sums`. `_matrices` has for the
-    `id` of each layer its matrices, with (2).
+    `id` of each layer its matrices, with (2). If `measures`, the sums contain
+    the squared norms of the terms, too, by minus the `id`.
     """
 
     def __init__(
@@ -342,12 +494,15 @@ class _Backward:
         tape: tf.GradientTape,
         outputs: Any,
         omega: Any,
+        columns: set[int],
         factored: bool,
     ):
         self._capture = capture
         self._tape = tape
         self._outputs = outputs
         self._omega = omega
+        self._columns = columns
+        self.measures = False
         self._matrices: dict[int, list[WeightMatrix]] = {}
         # (2) needs no cotangents. The outputs z only give the shape.
         for layer, rule, calls in self._reached_layers(capture.outputs):
@@ -368,13 +523,19 @@ class _Backward:
         """Returns the sums before the first v, by `id` of each variable."""
         matrices = self.all_matrices()
         covered = {id(v) for matrix in matrices for v in matrix.variables}
-        shapes = [(m.kernel, 2 * m.shape[1:]) for m in matrices]
+        shapes: list[tuple] = [
+            (m.kernel, (2 - (id(m.kernel) in self._columns)) * m.shape[1:])
+            for m in matrices
+        ]
         shapes += [
             (v, v.shape)
             for v in self._capture.plan.variables
             if id(v) not in covered
         ]
-        return {id(v): tf.zeros(s, _precision_of(v)) for v, s in shapes}
+        sums = {id(v): tf.zeros(s, _precision_of(v)) for v, s in shapes}
+        if self.measures:
+            sums |= {-n: tf.zeros((), one.dtype) for n, one in sums.items()}
+        return sums
 
     def __call__(self, v: list, sums: dict[int, Any]) -> dict[int, Any]:
         """Returns `sums` with the terms of v added, a part for each output."""
@@ -391,8 +552,12 @@ class _Backward:
         for layer, rule, calls in self._reached_layers(cotangents):
             for variable, term in self._terms(layer, rule, calls):
                 key = id(variable)
-                if key in sums:
-                    sums[key] += tf.cast(term, sums[key].dtype)
+                if key not in sums:
+                    continue
+                term = tf.cast(term, sums[key].dtype)
+                sums[key] += term
+                if self.measures:
+                    sums[-key] += ops.sum(ops.square(term))
         return sums
 
     def _reached_layers(self, cotangents: list) -> Iterator[tuple]:
@@ -413,7 +578,12 @@ class _Backward:
         for matrix in self._matrices[id(layer)]:
             _, dz = matrix.rows_of_calls(calls)
             positions = ops.cast(ops.shape(dz)[1], dz.dtype)
-            yield matrix.kernel, self._gram(dz) / positions  # (3)
+            if id(matrix.kernel) in self._columns:
+                omega = ops.cast(self._omega, dz.dtype)[:, None, None]
+                s = ops.sum(omega * ops.square(dz), axis=(0, 1))
+            else:
+                s = self._gram(dz)
+            yield matrix.kernel, s / positions  # (3)
             covered |= {id(v) for v in matrix.variables}
         weights = rule.weights(layer)
         if any(id(v) not in covered for v in weights):

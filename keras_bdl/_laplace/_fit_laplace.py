@@ -1,6 +1,7 @@
 """Laplace approximation of a trained model."""
 
 import functools
+import math
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +22,12 @@ from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import OBSERVATIONS
 from keras_bdl._data._dataset_size import POSITIONS
 from keras_bdl._data._dataset_size import different_examples
+from keras_bdl._laplace._fisher_information import AUTO
+from keras_bdl._laplace._fisher_information import DRAWN
+from keras_bdl._laplace._fisher_information import EXACT_ENTRIES
+from keras_bdl._laplace._fisher_information import EXPECTED
 from keras_bdl._laplace._fisher_information import FisherInformation
+from keras_bdl._laplace._last_layer import FULL
 from keras_bdl._laplace._scores import ScoresOfOutputs
 from keras_bdl._memory import check_memory
 from keras_bdl.curvature._capture import Plan
@@ -53,7 +59,7 @@ def fit_laplace(
     prior_precision: float | str | None = None,
     refinements: int = 3,
     validation_data: Data | None = None,
-    labels: str = "expected",
+    labels: str = "auto",
     label_samples: int = 1,
     temperature: float = 1.0,
     dataset_size: int | None = None,
@@ -90,8 +96,9 @@ def fit_laplace(
             `keras.utils.PyDataset` or a generator of such batches. Only
             `log_marginal_likelihood` uses the labels. Data that can be read
             once need `refinements=0`.
-        structure: `"kronecker"` or `"diagonal"`. Defaults to
-            `"kronecker"`.
+        structure: `"kronecker"` or `"diagonal"`. With more than 1,024
+            outputs, a last layer keeps the diagonal of its class factor, the
+            Kronecker factor of the outputs. Defaults to `"kronecker"`.
         subset: The weights that get a posterior: `"all"`, or `"last_layer"` for
             those of the last layer with weights, or of the last layer before
             each output. All other weights keep their trained values. A
@@ -109,7 +116,8 @@ def fit_laplace(
             whole network, and the others stay close to their initial values.
             The evidence expects these weights at zero, so its prior is too
             wide.
-        refinements: Number of further passes over the data of a classifier.
+        refinements: Number of further passes over the data of a classifier,
+            or over the features of a last layer, see `labels`.
             A network that fits its training data predicts probabilities close
             to 0 and 1. F is then near zero, and the posterior is too wide. Each
             further pass computes F again, for the linearised network at samples
@@ -118,11 +126,19 @@ def fit_laplace(
             Laplace approximation. Defaults to `3`.
         validation_data: Held-out `(x, y)`, or batches of such pairs, from an
             object that can be read several times. Defaults to `None`.
-        labels: `"expected"` computes (2) exactly, with as many backward
-            passes as the output has entries. `"drawn"` estimates (2) with
-            `label_samples` passes. Defaults to `"expected"`.
-        label_samples: Number of labels drawn for each example. Defaults
-            to `1`.
+        labels: How to compute the expectation in (2). For a last layer that
+            is a `Dense` layer or a convolution of size 1, followed by the
+            activation of its loss or by none, `"auto"` and `"expected"` need
+            one forward pass and no backward pass. The inputs of the layer, the
+            features, stay in memory for the refinements if they fit into half
+            of what is free, and are computed again if not. For other weights,
+            `"expected"` is exact, with as many backward passes as the output
+            has entries, and `"drawn"` estimates (2) with `label_samples`
+            passes. `"auto"` is exact for up to 100 entries, and draws 32 labels
+            for each example of larger outputs; it then prints the errors of the
+            factors. Defaults to `"auto"`.
+        label_samples: Number of labels that `"drawn"` draws for each example.
+            Defaults to `1`.
         temperature: T. The likelihood is raised to the power 1 / T, and the
             prior stays as it is. Defaults to `1.0`.
         dataset_size: N, if `data` is only a part of the training data. Defaults
@@ -172,7 +188,7 @@ def fit_laplace(
     check_model(model)
     check_choice("structure", structure, ("kronecker", "diagonal"))
     check_choice("subset", subset, ("all", "last_layer"))
-    check_choice("labels", labels, ("expected", "drawn"))
+    check_choice("labels", labels, (AUTO, EXPECTED, DRAWN))
     check_count("label_samples", label_samples)
     if prior_precision is None:
         prior_precision = EVIDENCE if subset == "last_layer" else WEIGHTS
@@ -198,21 +214,26 @@ def fit_laplace(
     _check_data(data, refinements, validation_data, prior_precision)
     verbose = check_verbose(verbose)
     data, size_of_data = preprocessed(model, data, batch_size, labelled=True)
-    variables = functools.partial(
-        _uncertain_variables,
+    factored = structure == "kronecker"
+    choose = functools.partial(
+        _variables_and_columns,
         subset=subset,
         exclude_from_inference=exclude_from_inference,
+        factored=factored,
+        fallback=fallback,
     )
-    if model.built and structure == "kronecker":
-        _check_memory_of_factors(model, variables(model), fallback)
+    if model.built:
+        choose(model)  # raises an error before the first pass
     information = FisherInformation(
         model,
-        variables=variables,
+        variables=choose,
         scores=scores,
-        label_samples=label_samples if labels == "drawn" else None,
-        factored=structure == "kronecker",
+        labels=labels,
+        label_samples=label_samples,
+        factored=factored,
         fallback=fallback,
         loss=loss,
+        keeps_features=refinements > 0,
     )
     posterior: Any = None
     for number in range(refinements + 1):
@@ -235,6 +256,8 @@ def fit_laplace(
             dataset_size=dataset_size,
             before=posterior,
         )
+    if information.drawn is not None and verbose:
+        _print_errors(information)
     if prior_precision == VALIDATION:
         delta = _best_on_validation_data(
             posterior,
@@ -247,6 +270,17 @@ def fit_laplace(
         )
         posterior = posterior.with_prior_precision(delta)
     return posterior.beside_frozen_weights_of(model)
+
+
+def _print_errors(information: FisherInformation) -> None:
+    """Prints how far drawn labels are from the expectation."""
+    errors = [100 * error for error in information.errors]
+    print(
+        f'`labels="auto"` drew {information.drawn} labels for each example, '
+        f"because the outputs have more than {EXACT_ENTRIES} entries. The "
+        f"relative errors of the factors are {min(errors):.1f} to "
+        f'{max(errors):.1f} %. `labels="expected"` is exact.'
+    )
 
 
 def _positions(information: FisherInformation) -> int:
@@ -283,18 +317,47 @@ def _check_data(
         )
 
 
-def _check_memory_of_factors(
-    model: keras.Model, variables: list, fallback: bool | str
-) -> None:
-    """Raises an error if the Kronecker factors do not fit into memory."""
+def _variables_and_columns(
+    model: keras.Model,
+    *,
+    subset: str,
+    exclude_from_inference: str | Iterable[str],
+    factored: bool,
+    fallback: bool | str,
+) -> tuple[list, set[int]]:
+    """Returns the uncertain variables, and `id`s of kernels with a diagonal S.
+
+    Raises an error if the sums do not fit into memory.
+    """
+    variables = _uncertain_variables(
+        model, subset=subset, exclude_from_inference=exclude_from_inference
+    )
     plan = Plan(model, fallback=fallback, variables=variables)
-    shapes = [m.shape for rule in plan.rules for m in plan.matrices(*rule)]
+    matrices = [m for rule in plan.rules for m in plan.matrices(*rule)]
+    last = {
+        id(v)
+        for layer in _last_layers(model, variables)
+        for v in layer.trainable_variables
+    }
+    columns = {
+        id(m.kernel)
+        for m in matrices
+        if id(m.kernel) in last and m.shape[1] > FULL
+    }
+    factors, others = 0, {id(v): math.prod(v.shape) for v in variables}
+    for m in matrices if factored else ():
+        ins, outs = m.shape
+        factors += ins**2 + (outs if id(m.kernel) in columns else outs**2)
+        # One sample of the weights.
+        others[id(m.kernel)] = ins * outs
     check_memory(
-        "The Kronecker factors of `model`",
+        "The Fisher information of `model`",
         # The sums and the factors of one batch, then eigenvectors in float64.
-        16 * sum(ins**2 + outs**2 for ins, outs in shapes),
+        # The eigenvalues of a product are in float64, too.
+        16 * (factors + sum(others.values())),
         'Pass `subset="last_layer"` or `structure="diagonal"`.',
     )
+    return variables, columns
 
 
 def _uncertain_variables(
@@ -392,7 +455,7 @@ def _posterior_of(
         KroneckerBlock.of_factors(
             index_of[id(m.kernel)],
             None if m.bias is None else index_of[id(m.bias)],
-            inputs=m.inputs / information.weight,
+            inputs=information.basis_of(m),
             # Only one of the two factors is scaled to N examples.
             outputs=factor * m.outputs,
             dtype="float64" if m.kernel.dtype == "float64" else "float32",

@@ -44,6 +44,9 @@ class Scores(abc.ABC):
 
     # Whether (1) depends on f, so that an average over f is another matrix.
     depends_on_outputs = True
+    # The last functions of a network with a closed form: for outputs that are
+    # logits or means, and for others.
+    tails: tuple[tuple, tuple] = ((keras.activations.linear,), ())
 
     def __init__(self, from_logits: bool):
         self.from_logits = from_logits
@@ -95,6 +98,20 @@ class Scores(abc.ABC):
     def of_outputs(self, outputs: Any) -> "Scores":
         """Returns the scores for outputs of a known shape."""
         return self
+
+    def has_closed_form(self, tail: Any) -> bool:
+        """Returns whether `curvature` holds for outputs `tail(z)`."""
+        known = self.tails[0] if self.from_logits else self.tails[1]
+        return any(tail is one for one in known)
+
+    def curvature(self, z: Any, tail: Any) -> tuple[Any, Any]:
+        """Returns the diagonal of the Fisher information of z, and p.
+
+        Outside of the diagonal, the information is `-p p^T`, or zero if p is
+        `None`. `z` are rows before the function `tail`, see `has_closed_form`.
+        For all but learned noise, z are the logits.
+        """
+        raise NotImplementedError
 
     @abc.abstractmethod
     def options(self) -> dict[str, Any]:
@@ -150,6 +167,24 @@ class GaussianScores(Scores):
 
         return {"moments": moments}
 
+    def has_closed_form(self, tail: Any) -> bool:
+        """Returns whether `curvature` holds for outputs `tail(z)`."""
+        if self._is_known:
+            return super().has_closed_form(tail)
+        learned = isinstance(tail, likelihoods.LearnedStddev)
+        return learned or tail is likelihoods.mean_and_stddev
+
+    def curvature(self, z: Any, tail: Any) -> tuple[Any, Any]:
+        """Returns the diagonal for means, or for means and raw stddevs."""
+        stddev = self._stddev(tail(z))
+        of_mean = ops.square(1.0 / stddev)
+        if tail is not likelihoods.mean_and_stddev:
+            return of_mean, None
+        slope = ops.sigmoid(ops.split(z, 2, axis=-1)[1])  # of softplus
+        return ops.concatenate(
+            [of_mean, 2.0 * of_mean * ops.square(slope)], axis=-1
+        ), None
+
     def _expected(self, outputs: Any, mask: Any) -> Any:
         stddev = self._stddev(outputs)
         if self._is_known:
@@ -183,9 +218,15 @@ class BinaryScores(Scores):
     Keras averages over the labels, but their likelihood is a product.
     """
 
+    tails = (keras.activations.linear,), (keras.activations.sigmoid,)
+
     def options(self) -> dict[str, Any]:
         """Returns `task` and `from_logits`."""
         return {"task": "binary", "from_logits": self.from_logits}
+
+    def curvature(self, z: Any, tail: Any) -> tuple[Any, Any]:
+        """Returns `p (1 - p)`, which is not 0 where p rounds to 1."""
+        return ops.sigmoid(z) * ops.sigmoid(-z), None
 
     def _link(self, outputs: Any) -> Any:
         return _log(outputs) - _log(1.0 - outputs)
@@ -226,6 +267,11 @@ class ClassScores(Scores):
         s(y) = e_y / p_y    for outputs p                                 (2)
     """
 
+    tails = (
+        (keras.activations.linear, keras.activations.log_softmax),
+        (keras.activations.softmax,),
+    )
+
     def of_outputs(self, outputs: Any) -> Scores:
         """Returns `BinaryScores` if the last axis has one entry, or `self`."""
         if outputs.shape[-1] == 1:
@@ -235,6 +281,18 @@ class ClassScores(Scores):
     def options(self) -> dict[str, Any]:
         """Returns `task` and `from_logits`."""
         return {"task": "classification", "from_logits": self.from_logits}
+
+    def curvature(self, z: Any, tail: Any) -> tuple[Any, Any]:
+        """Returns `p (1 - p)` and p."""
+        largest = ops.one_hot(
+            ops.argmax(z, axis=-1), z.shape[-1], dtype=z.dtype
+        )
+        ratios = ops.exp(z - ops.max(z, axis=-1, keepdims=True))
+        others = ops.sum(ratios * (1.0 - largest), axis=-1, keepdims=True)
+        p = ratios / (1.0 + others)
+        # 1 - p of the largest p would lose all digits.
+        rest = ops.where(largest > 0, others / (1.0 + others), 1.0 - p)
+        return p * rest, p
 
     def _link(self, outputs: Any) -> Any:
         return _log(outputs)
@@ -277,9 +335,15 @@ class PoissonScores(Scores):
         s(y) = y - r        for outputs log r, the logits                 (2)
     """
 
+    tails = (), (keras.activations.exponential,)
+
     def options(self) -> dict[str, Any]:
         """Returns no options: the compiled loss of the model says all."""
         return {}
+
+    def curvature(self, z: Any, tail: Any) -> tuple[Any, Any]:
+        """Returns the rates."""
+        return ops.exp(z), None
 
     def _link(self, outputs: Any) -> Any:
         return _log(outputs)
@@ -408,7 +472,7 @@ class ScoresOfOutputs:
 
     def logits(self, outputs: Any) -> list:
         """Returns the logits of each of the flattened outputs."""
-        return [one.logits(_precise(f)) for one, f in self._pairs(outputs)]
+        return [one.logits(_precise(f)) for one, f in self.pairs(outputs)]
 
     def vectors(
         self,
@@ -422,7 +486,7 @@ class ScoresOfOutputs:
 
         The arguments are those of `Scores.vectors`.
         """
-        pairs = self._pairs(outputs)
+        pairs = self.pairs(outputs)
         several = len(pairs) > 1
         parts = [
             one.vectors(
@@ -449,7 +513,7 @@ class ScoresOfOutputs:
 
         return sum(count for count, _ in parts), vectors
 
-    def _pairs(self, outputs: Any) -> list[tuple[Scores, Any]]:
+    def pairs(self, outputs: Any) -> list[tuple[Scores, Any]]:
         """Returns the scores and the tensor of each output."""
         flat = keras.tree.flatten(outputs)
         if len(flat) == 1 and len(self._scores) == 1:

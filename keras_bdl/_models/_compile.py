@@ -21,6 +21,8 @@ from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import KnowsModel
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._random._seeds import seeded
+from keras_bdl._saving._checked_paths import CheckedPaths
+from keras_bdl._saving._checked_paths import checked
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers._variational import Variational
 from keras_bdl.posteriors._covered_weights import TrainedWeights
@@ -30,7 +32,7 @@ from keras_bdl.posteriors._posterior import holds_sample as holds_draw
 _TRAINED = "trained_weights"
 
 
-class BayesianModel(BayesianTrainer):
+class BayesianModel(CheckedPaths, BayesianTrainer):
     """Adds the options of Bayesian training to `compile`.
 
     `keras_bdl.Model` and `keras_bdl.Sequential` derive from this class.
@@ -179,7 +181,7 @@ class BayesianModel(BayesianTrainer):
                 method.trained_weights = TrainedWeights.of(self)
 
     @functools.wraps(keras.Model.export)
-    def export(self, *args: Any, **kwargs: Any) -> Any:
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Exports the network, and warns that it has no posterior.
 
         Within `posterior.sampled(model, seed)`, the sample is exported without
@@ -205,7 +207,7 @@ class BayesianModel(BayesianTrainer):
                 f"predictions. Received: a posterior in {', '.join(found)}",
                 stacklevel=2,
             )
-        return super().export(*args, **kwargs)
+        return super().export(checked(filepath), *args, **kwargs)
 
     def _trained_weights(self) -> TrainedWeights | None:
         """Returns which weights were trained, or `None` if unknown."""

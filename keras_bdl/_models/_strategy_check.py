@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl._keras import inner_optimizer
+from keras_bdl.distribute._replicas import on_cpus
 from keras_bdl.distribute._workers import numbers_of_workers
 from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
 
@@ -141,20 +142,12 @@ def _check_copies(replicas: int, copies: int) -> None:
 def _check_compilation(model: Any, strategy: Any) -> None:
     """Raises an error that names the argument, unlike that of TensorFlow."""
     devices = strategy.extended.worker_devices
-    on_cpus = any("device:CPU" in device for device in devices)
-    if model.jit_compile and (on_cpus or len(devices) > 1):
+    if model.jit_compile and (on_cpus(strategy) or len(devices) > 1):
         raise ValueError(
             '`jit_compile` must be `False` or "auto" under this strategy. '
             "XLA compiles a step for one device of a process, and no "
             "collective operations on CPUs. "
             f"Received: jit_compile=True, devices={list(devices)}"
-        )
-    if model.steps_per_execution > 1 and on_cpus:
-        raise ValueError(
-            "`steps_per_execution` must be 1 under a strategy on CPUs: a loop "
-            "of the graph cannot read its data. Received: "
-            f"steps_per_execution={model.steps_per_execution}, "
-            f"devices={list(devices)}"
         )
 
 

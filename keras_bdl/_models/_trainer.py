@@ -213,7 +213,11 @@ class BayesianTrainer(keras.Model):
             step_function = _checks.watched_train_step(self, step_function)
         elif step_function == self.test_step:
             step_function = _checks.watched_test_step(self, step_function)
-        return super()._make_function(step_function)
+        function = super()._make_function(step_function)
+        if self.steps_per_execution > 1:
+            if _replicas.on_cpus(self.distribute_strategy):
+                return _replicas.looping_in_python(self, function)
+        return function
 
     def _make_example_counter(self) -> ExampleCounter:
         if self.example_counter is None:

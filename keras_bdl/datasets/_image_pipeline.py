@@ -56,6 +56,7 @@ class ImagePipeline:
         epochs: EpochCounter,
         augment: bool,
         host: tf.distribute.InputContext | None = None,
+        size_of_all: int | None = None,
     ) -> Any:
         """Returns shuffled batches for training, with or without augmentation.
 
@@ -71,6 +72,8 @@ class ImagePipeline:
                 `augment` ignores this argument.
             host: The context that `distribute_datasets_from_function` passes.
                 Defaults to `None`: the batches of all hosts.
+            size_of_all: Number of examples of all hosts, if `examples` are
+                those of one host. Defaults to `None`: they are those of all.
         """
         size = int(examples.cardinality())
         buffer_size = min(size, self.spec.shuffle_buffer)
@@ -92,14 +95,18 @@ class ImagePipeline:
 
         passes = epochs.dataset().flat_map(one_epoch)
         passes = with_size(passes, size)
-        self._check_count(size, self.drop_remainder or host is not None)
+        whole_batches = self.drop_remainder or host is not None
+        self._check_count(size_of_all or size, whole_batches)
         if host is None:
             finished = passes.map(finish, tf.data.AUTOTUNE)
             return self._batch(finished, drop_remainder=self.drop_remainder)
         each = host.get_per_replica_batch_size(self.batch_size)
-        finished = self._of_host(passes, size, each, host).map(
-            finish, tf.data.AUTOTUNE
-        )
+        used = (size_of_all or size) // self.batch_size * self.batch_size
+        if size_of_all is None:
+            own = self._of_host(passes, used, each, host)
+        else:
+            own = passes.take(used // host.num_input_pipelines)
+        finished = own.map(finish, tf.data.AUTOTUNE)
         return in_fixed_order(finished.batch(each, drop_remainder=True))
 
     def evaluation(
@@ -145,13 +152,12 @@ class ImagePipeline:
         x = self.spec.normalize(tf.cast(image, tf.float32))
         return tf.ensure_shape(x, self.input_shape)
 
-    def _of_host(self, examples: Any, size: int, each: Any, host: Any) -> Any:
+    def _of_host(self, examples: Any, used: int, each: Any, host: Any) -> Any:
         """Returns the examples of the replicas of one host, in order.
 
-        Only whole batches count. The hosts take the batches of single replicas
+        The hosts take the batches of single replicas
         in turn, so a step of all hosts has the examples of one batch.
         """
-        used = size // self.batch_size * self.batch_size
         hosts, own = host.num_input_pipelines, host.input_pipeline_id
 
         def is_own(position: Any, example: Any) -> bool:

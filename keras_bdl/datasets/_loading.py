@@ -52,9 +52,11 @@ class DataSplits:
             Pass it to `fit` as a callback to make the data of an epoch a
             function of (seed, epoch).
         train_on_host: Function for `strategy.distribute_datasets_from_function`
-            that returns the batches of `train` for the replicas of one host of
-            a TPU pod, or `None` for arrays and without `train`. All hosts
-            together see the batches of `train`, without a last, smaller batch.
+            that returns the batches for the replicas of one host of a TPU pod,
+            or `None` for arrays and without `train`. All hosts together see the
+            batches of `train`, without a last, smaller batch. If the shuffle
+            buffer of the set is smaller than the set, each host reads and
+            shuffles its own part of the files instead.
     """
 
     name: str
@@ -354,9 +356,14 @@ def load_images(
             return examples.cache()  # all in memory anyway
         return examples
 
-    def training(examples: Any, host: Any = None) -> Any:
+    def training(examples: Any, host: Any = None, of_all: Any = None) -> Any:
         return pipeline.training(
-            examples, decode, epochs=epochs, augment=augment, host=host
+            examples,
+            decode,
+            epochs=epochs,
+            augment=augment,
+            host=host,
+            size_of_all=of_all,
         )
 
     epochs: Any = None
@@ -372,8 +379,13 @@ def load_images(
         )
 
         def train_on_host(context: Any) -> Any:
-            # A host of a pod reads its files itself.
-            return training(training_examples(), context)
+            # A host of a pod reads its files itself. Without the labels of a
+            # part, nobody knows how many examples a selection leaves.
+            if train_size <= target.shuffle_buffer or min(numbers) < 0:
+                return training(training_examples(), context)
+            part = context.input_pipeline_id, context.num_input_pipelines
+            own = select(reader.examples(train_split, part), numbers)
+            return training(own, context, train_size)
 
     stored_test = reader.examples(spec.test_split)
     ood = {}

@@ -6,11 +6,15 @@ from urllib.parse import urlsplit
 
 import tensorflow as tf
 
+from keras_bdl._saving._storage_path import StoragePath
+
 
 class TFDSReader:
     """Reads the files of one data set, and downloads them at the first use."""
 
     def __init__(self, name: str, data_dir: str | None = None) -> None:
+        if data_dir is not None:
+            data_dir = str(StoragePath(data_dir))
         tfds = _tensorflow_datasets(name)
         self.name = name
         self._tfds = tfds
@@ -21,14 +25,27 @@ class TFDSReader:
         """Name of each stored label."""
         return tuple(self._builder.info.features["label"].names)
 
-    def examples(self, split: str) -> Any:
-        """Returns a dataset of `(position, encoded image, label)` in order."""
+    def examples(self, split: str, part: tuple[int, int] = (0, 1)) -> Any:
+        """Returns a dataset of `(position, encoded image, label)` in order.
+
+        Args:
+            split: Name of the split.
+            part: Number of a part, and number of all parts. Only the files
+                with examples of the part are read. Defaults to all examples.
+        """
+        index, count = part
+        start = 0
+        if count > 1:
+            total = self._builder.info.splits[split].num_examples
+            size, more = divmod(total, count)  # the first parts have one more
+            start = index * size + min(index, more)
+            split = self._tfds.even_splits(split, count)[index]
         try:
             stored = self._read(split)
         except AssertionError:  # an absent folder raises this error
             self._download()
             stored = self._read(split)
-        return stored.enumerate().map(
+        return stored.enumerate(start).map(
             lambda position, example: (
                 position,
                 example["image"],
@@ -40,7 +57,7 @@ class TFDSReader:
         """Decodes one image to a uint8 tensor."""
         return self._builder.info.features["image"].decode_example(image)
 
-    def _read(self, split: str) -> Any:
+    def _read(self, split: Any) -> Any:
         tfds = self._tfds
         # Images stay encoded, so that shuffling and caching need less memory.
         decoders = tfds.decode.PartialDecoding(

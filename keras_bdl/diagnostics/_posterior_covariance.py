@@ -15,8 +15,8 @@ from keras_bdl.diagnostics._weight_vectors import as_arrays
 from keras_bdl.diagnostics._weight_vectors import as_vector
 from keras_bdl.diagnostics._weight_vectors import eigenpairs
 from keras_bdl.diagnostics._weight_vectors import unit_vectors
+from keras_bdl.posteriors._gaussian import BLOCK
 from keras_bdl.posteriors._gaussian import Gaussian
-from keras_bdl.posteriors._low_rank_gaussian import BLOCK
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 
 

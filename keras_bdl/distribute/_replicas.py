@@ -4,6 +4,8 @@ Each replica also has a copy of each variable, to read and to restore.
 """
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -72,6 +74,40 @@ def _times(tensor: Any, weight: Any) -> Any:
     if isinstance(tensor, tf.IndexedSlices):
         return tensor * weight
     return tf.math.multiply_no_nan(tensor, weight)
+
+
+def on_cpus(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the replicas of a strategy are CPUs."""
+    return strategy.num_replicas_in_sync > 1 and any(
+        "device:CPU" in device for device in strategy.extended.worker_devices
+    )
+
+
+def looping_in_python(model: Any, function: Callable) -> Callable:
+    """Returns a function of Keras for several steps, with a loop in Python.
+
+    The loop that Keras traces passes a batch that may be missing from step to
+    step. TensorFlow cannot do so on several CPUs.
+    """
+
+    @functools.cache
+    def step_on(spec: Any) -> Callable:
+        def step(data: Any) -> Any:
+            return function([data])
+
+        if model.run_eagerly:
+            return step
+        # Without the signature, each replica would see the size of its part.
+        return tf.function(step, input_signature=[spec], autograph=False)
+
+    def run(iterator: Any) -> Any:
+        data = next(iterator)  # its `StopIteration` ends the epoch in Keras
+        logs = step_on(iterator.element_spec)(data)
+        for data in itertools.islice(iterator, model.steps_per_execution - 1):
+            logs = step_on(iterator.element_spec)(data)
+        return logs
+
+    return run
 
 
 def batch_of_group(data: Any, copies: int) -> Any:

@@ -61,6 +61,11 @@ class WeightDistribution:
         raise NotImplementedError
 
     @classmethod
+    def width(cls, size: int) -> float:
+        """Returns the deviation of a weight in a tensor with the scale 1."""
+        raise NotImplementedError
+
+    @classmethod
     def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:
         """Returns the noise of one draw, from `num_normals` normal numbers."""
         raise NotImplementedError
@@ -163,6 +168,11 @@ class MeanField(WeightDistribution):
         return size
 
     @classmethod
+    def width(cls, size: int) -> float:
+        """Returns 1."""
+        return 1.0
+
+    @classmethod
     def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:
         """Returns the normal numbers in the given shape."""
         return ops.reshape(normals, shape)
@@ -248,6 +258,11 @@ class Radial(WeightDistribution):
     def num_normals(cls, size: int) -> int:
         """Returns `size + 1`: one number per weight, one for the length."""
         return size + 1
+
+    @classmethod
+    def width(cls, size: int) -> float:
+        """Returns `1 / sqrt(size)`."""
+        return size**-0.5
 
     @classmethod
     def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:

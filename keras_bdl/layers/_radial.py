@@ -22,16 +22,16 @@ from keras_bdl.layers._variational import start_from
 class RadialLayer(Variational):
     """Gives the weights of a Keras layer a Radial distribution.
 
-        w = mean + softplus(rho) u r,   u uniform on the unit sphere,
-        r = |z|,  z ~ N(0, 1)                                             (1)
+        w = mean + sqrt(D) softplus(rho) u r,   r = |z|,  z ~ N(0, 1),
+        u uniform on the unit sphere of R^D                               (1)
 
     The whole kernel has one direction u and one length r, and the bias has its
     own. A Gaussian in many dimensions has almost all its mass far from the
     mean. Radial draws are most frequent near the mean, so the gradient has
-    less variance. Each weight has the standard deviation
-    `softplus(rho) / sqrt(D)`, with D weights in the tensor. In training, the
-    layer adds KL(q || p) / N to the losses, with q the distribution (1), p the
-    `prior` and N the number of training examples.
+    less variance. D is the number of weights in the tensor, so each weight has
+    the standard deviation `softplus(rho)`, as in mean-field layers. In
+    training, the layer adds KL(q || p) / N to the losses, with q the
+    distribution (1), p the `prior` and N the number of training examples.
 
     Derive a layer type from this class and from a layer of Keras, in this
     order. The weights of (1) are not independent, so `estimator` cannot be
@@ -43,7 +43,8 @@ class RadialLayer(Variational):
 
     Reference:
         - Farquhar et al., [Radial Bayesian Neural Networks](
-          https://arxiv.org/abs/1907.00865); the paper estimates the KL
+          https://arxiv.org/abs/1907.00865); the paper's scale has no
+          `sqrt(D)`, with which scales hardly move; it estimates the KL
           from draws, and `keras_bdl.distributions.Radial` has the exact KL
           for Gaussian priors
     """

@@ -146,7 +146,8 @@ class Variational(WeightPriors, ComputedWeights):
 
         w = mean + softplus(rho) noise                                    (1)
 
-    with one draw for all calls of a forward pass. Otherwise the weights are
+    where the noise has the variance 1, with one draw for all calls of a forward
+    pass. Otherwise the weights are
     the means. In training, the first call of a forward pass adds
 
         kl_weight KL(q || p) / N                                          (2)
@@ -371,10 +372,9 @@ class Variational(WeightPriors, ComputedWeights):
         `keras_bdl.extend.SamplesWeights` describes this method.
         """
         posteriors = self.weight_posteriors
-        noise = weight_draw.host_noise(posteriors, seed, self.noise_bound)
-        return [
-            (p.mean, p.distribution().draw(noise[p.name])) for p in posteriors
-        ]
+        draws = weight_draw.host_draws(posteriors, seed, self.noise_bound)
+        means = [p.mean for p in posteriors]
+        return list(zip(means, draws, strict=True))
 
     def get_config(self) -> dict:
         """Returns all arguments."""

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_bdl._aliases import ArrayLike
+from keras_bdl._backend import compiled
 from keras_bdl._backend import tensor
 from keras_bdl._random import _noise as forward_pass_noise
 from keras_bdl.distributions._weight_distribution import WeightDistribution
@@ -65,7 +66,11 @@ class WeightPosterior:
     ) -> WeightDistribution:
         """Returns the distribution with the tensors that `read` returns."""
         mean, rho, *_ = tensors or self.read()
-        return self.family(mean, ops.softplus(rho))
+        # softplus(rho) is the standard deviation of a weight in each family.
+        # A Radial scale grows with the size of the tensor: as a variable, it
+        # would need steps of this size.
+        width = self.family.width(math.prod(self.shape))
+        return self.family(mean, ops.softplus(rho) / width)
 
     def prior_distribution(self, tensors: list[ArrayLike]) -> Any:
         """Returns the prior with the tensors that `read` returns."""
@@ -99,14 +104,36 @@ def noise(
     return by_name
 
 
-def host_noise(
+def host_draws(
     posteriors: tuple[WeightPosterior, ...], seed: int, bound: float
-) -> dict[str, ArrayLike]:
-    """Returns the noise of each tensor, by name, drawn outside of graphs."""
+) -> list[ArrayLike]:
+    """Returns a draw of each tensor, with random bits from outside of graphs.
+
+    The rest is one compiled program for all layers of one kind and size.
+    """
     size = sum(p.num_normals for p in posteriors)
     bits = np.random.default_rng(seed).integers(-(2**31), 2**31, size, "int32")
-    uniforms = forward_pass_noise.of_bits(bits) * bound
-    return noise(posteriors, forward_pass_noise.gaussian_noise(uniforms))
+    tensors = [p.read()[:2] for p in posteriors]
+    kinds = tuple((p.family, p.shape) for p in posteriors)
+    return _program(kinds, bound)(tensors, bits)
+
+
+@functools.lru_cache(maxsize=256)
+def _program(kinds: tuple, bound: float) -> Callable:
+    """Returns the compiled function of means, rhos and random bits."""
+
+    def draws(tensors: list, bits: Any) -> list[ArrayLike]:
+        uniforms = forward_pass_noise.of_bits(bits) * bound
+        numbers = forward_pass_noise.gaussian_noise(uniforms)
+        found, start = [], 0
+        for (family, shape), (mean, rho) in zip(kinds, tensors, strict=True):
+            end = start + family.num_normals(math.prod(shape))
+            noise = family.noise(numbers[start:end], shape)
+            found.append(family(mean, ops.softplus(rho)).draw(noise))
+            start = end
+        return found
+
+    return compiled(draws)
 
 
 def numbers_of(layer: Any, seed: Any) -> ArrayLike | None:

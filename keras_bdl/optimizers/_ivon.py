@@ -39,8 +39,9 @@ class IVON(NaturalGradient):
 
     The right side of (3) has the old `h`, which keeps `h + delta_t` positive;
     (5) has the new `h`. With h_0 the `initial_curvature`, a is the learning
-    rate times `h_0 + delta_t`, so the first steps are like steps of SGD. The
-    mean in (2) is over samples and replicas.
+    rate times `(h_0 + delta_t) (1 - beta_1^t) / (1 - beta_1)`: the steps are
+    as long as those of SGD with the momentum beta_1 and the same learning
+    rate, also the first ones. The mean in (2) is over samples and replicas.
 
     The loss must be the mean negative log-likelihood. The posterior is
     `p(w) exp(-rho N loss(w) / tau)`: the temperature tau changes only the
@@ -56,15 +57,15 @@ class IVON(NaturalGradient):
     posterior samples.
 
     Args:
-        learning_rate: Float or schedule. Defaults to `0.1`.
+        learning_rate: Float or schedule. Defaults to `0.05`.
         dataset_size: N, the number of training examples. Defaults to `None`:
             `keras_bdl.Model.fit` counts them.
         beta_2: Decay of the curvature. A single estimate of the curvature is
             nearly all noise, so the average needs a long memory. Defaults to
             `0.99999`.
         initial_curvature: h_0, positive. A smaller value makes the first
-            samples wider. Defaults to `None`: `8 / sqrt(N)`, or
-            `min(500 / N, 2)` if that is larger.
+            samples wider. Defaults to `None`: `12 / sqrt(N)`, or
+            `min(1500 / N, 2)` if that is larger.
         clip_radius: Largest absolute value of the clipped term in (5).
             Defaults to `None`: no limit.
         **options: Those of `keras_bdl.extend.NaturalGradientOptions`.
@@ -86,7 +87,7 @@ class IVON(NaturalGradient):
 
     def __init__(
         self,
-        learning_rate: FloatOrSchedule = 0.1,
+        learning_rate: FloatOrSchedule = 0.05,
         dataset_size: int | None = None,
         *,
         beta_2: float = 0.99999,
@@ -167,8 +168,11 @@ class IVON(NaturalGradient):
         time = ops.cast(self.iterations + 1, g.dtype)
         bias = 1.0 - ops.power(ops.cast(self.beta_1, g.dtype), time)
         m = self.beta_1 * momentum + (1.0 - self.beta_1) * g  # (4)
+        rate = ops.cast(learning_rate, g.dtype)
+        if self.rescale_learning_rate:
+            rate = rate * bias / (1.0 - self.beta_1)  # as SGD adds up
         if curvature is None:
-            return m, None, mu - ops.cast(learning_rate, g.dtype) / bias * m
+            return m, None, mu - rate / bias * m
         prior = self.prior_term(excluded=False, dtype=g.dtype)
         h = tensor(curvature)
         change = (1.0 - self.beta_2) * (ops.cast(estimate, h.dtype) - h)
@@ -176,7 +180,7 @@ class IVON(NaturalGradient):
         direction = (m / bias + prior * mu) / (h + prior)
         if self.clip_radius is not None:
             direction = ops.clip(direction, -self.clip_radius, self.clip_radius)
-        mu = mu - self.step_size(learning_rate, prior) * direction  # (5)
+        mu = mu - self.step_size(rate, prior) * direction  # (5)
         return m, h, mu
 
     def get_config(self) -> dict:

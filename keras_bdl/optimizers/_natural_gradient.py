@@ -45,10 +45,10 @@ from keras_bdl.posteriors._covered_weights import learned_variables
 
 # The initial curvature s_0 = max(LARGE_DATA / sqrt(N),
 # min(SMALL_DATA / N, AT_MOST)). With few examples, samples would be too wide:
-# SMALL_DATA gives a standard deviation of 0.045. AT_MOST bounds s_0 below 250
-# examples, because steps are multiplied by it. Measured from 118 to 6,000
-# examples.
-LARGE_DATA, SMALL_DATA, AT_MOST = 8.0, 500.0, 2.0
+# SMALL_DATA gives a standard deviation of 0.026. AT_MOST bounds s_0 below 750
+# examples, because steps are multiplied by it. `examples/defaults.py` compares
+# them with others.
+LARGE_DATA, SMALL_DATA, AT_MOST = 12.0, 1500.0, 2.0
 
 # With more tensors, XLA compiles only the noise of a sample.
 FEW_TENSORS = 8

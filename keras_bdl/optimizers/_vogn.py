@@ -72,8 +72,8 @@ class VOGN(NaturalGradient):
             `"first_batch"`: the first step runs at the means, without noise,
             and sets s. Most weights then start with a curvature near zero, so
             samples are as wide as the prior and the network learns slowly.
-            Defaults to `None`: `8 / sqrt(N)`, or
-            `min(500 / N, 2)` if that is larger.
+            Defaults to `None`: `12 / sqrt(N)`, or
+            `min(1500 / N, 2)` if that is larger.
         damping: Makes steps shorter and is not part of the posterior. The
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.

@@ -9,21 +9,30 @@ from typing import Any
 from typing import Self
 
 import numpy as np
+from keras import ops
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import adopted
 from keras_bdl._random._seeds import generator
 from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._posterior import Posterior
+from keras_bdl.posteriors._stacked import Stacked
+from keras_bdl.posteriors._stacked import aligned_empty
+from keras_bdl.posteriors._stacked import in_threads
 
 # Largest error of a product that should be the identity. The error of
 # eigenvectors in float32 is far smaller.
 ORTHOGONALITY = 1e-3
 
+# This many entries fit into the cache, and BLAS multiplies so many pairs of
+# numbers in one thread: its own threads would wait for ours.
+BLOCK = 2**17
+
 # The first entry of each tuple of `layout_and_arrays`.
-VARIANCE, MATRIX = "variance", "matrix"
+VARIANCE, MATRIX, COLUMNS = "variance", "matrix", "columns"
 
 
 class Gaussian(Posterior):
@@ -120,13 +129,32 @@ class Gaussian(Posterior):
 
     def sample(self, seed: int) -> list[np.ndarray]:
         """Returns the sample (1) with the noise of a seed."""
-        rng = generator(seed)
-        draw = []
-        for mean, noise in zip(self._mean, self._noises(rng), strict=True):
-            noise *= np.sqrt(self._scale).astype(noise.dtype)
-            noise += mean
-            draw.append(noise)  # (1)
-        return draw
+        draws = self._draws([seed])
+        return [
+            draws[i][0] if i in draws else mean.copy()
+            for i, mean in enumerate(self._mean)
+        ]
+
+    def stacked(
+        self, model: Any, seeds: Sequence[int], *, centered: bool = False
+    ) -> Stacked:
+        """Returns samples; only variables with a variance are in memory."""
+        kind = type(self)
+        if (
+            kind.sample is not Gaussian.sample
+            or kind.assignments is not Posterior.assignments
+        ):  # a class of a user, which draws in another way
+            return super().stacked(model, seeds, centered=centered)
+        draws = self._draws(seeds, centered)
+        pairs = list(enumerate(self.variables(model)))
+        return Stacked(
+            [(v, self._mean[i]) for i, v in pairs if i not in draws],
+            [
+                (v, ops.cast(adopted(draws.pop(i)), v.dtype))
+                for i, v in pairs
+                if i in draws
+            ],
+        )
 
     def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
@@ -158,16 +186,81 @@ class Gaussian(Posterior):
 
     def _spreads(self) -> bool:
         """Returns whether the covariance is not zero for `scale=1`."""
-        return self._variance is not None and any(map(np.any, self._variance))
+        return any(map(self._varies, range(len(self._mean))))
 
-    def _noises(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yields a new array for each variable: the noise for `scale=1`."""
-        for i, mean in enumerate(self._mean):
-            noise = np.zeros(mean.shape, mean.dtype)
-            if self._variance is not None and self._variance[i] is not None:
-                rng.standard_normal(out=noise, dtype=noise.dtype)
-                noise *= np.sqrt(self._variance[i], dtype=noise.dtype)
-            yield noise
+    def _varies(self, index: int) -> bool:
+        """Returns whether samples of a variable differ for `scale=1`."""
+        variance = None if self._variance is None else self._variance[index]
+        return variance is not None and bool(np.any(variance))
+
+    def _draws(
+        self, seeds: Sequence[int], centered: bool = False
+    ) -> dict[int, np.ndarray]:
+        """Returns the samples of each variable that varies, stacked.
+
+        Nothing else of their size is in memory. If `centered`, the samples are
+        those minus the mean.
+        """
+        if self._scale == 0:
+            return {}
+        draws = {
+            i: aligned_empty((len(seeds), *mean.shape), mean.dtype)
+            for i, mean in enumerate(self._mean)
+            if self._varies(i)
+        }
+
+        def fill(samples: slice) -> None:
+            rngs = [generator(seed) for seed in seeds[samples]]
+            rows = {
+                i: draw[samples].reshape(len(rngs), -1)
+                for i, draw in draws.items()
+            }
+            for i in self._noises(rows, rngs):
+                if i not in rows:
+                    continue
+                scale = np.sqrt(self._scale).astype(rows[i].dtype)
+                for columns in blocks_of(rows[i]):
+                    part = rows[i][:, columns]
+                    part *= scale
+                    if not centered:
+                        part += self._mean[i].reshape(-1)[columns]  # (1)
+
+        in_threads(fill, len(seeds), sum(d.size for d in draws.values()))
+        return draws
+
+    def _noises(
+        self, rows: dict[int, np.ndarray], rngs: Sequence[np.random.Generator]
+    ) -> Iterator[int]:
+        """Writes the noise for `scale=1`; yields each index when it is done.
+
+        `rows` has an array for each variable that varies, with a row for each
+        generator.
+        """
+        for i in range(len(self._mean)):
+            self._write_noise(i, rows, rngs)
+            yield i
+
+    def _write_noise(
+        self,
+        index: int,
+        rows: dict[int, np.ndarray],
+        rngs: Sequence[np.random.Generator],
+    ) -> None:
+        """Writes the noise of independent weights."""
+        variance = None if self._variance is None else self._variance[index]
+        noise = rows.get(index)
+        if variance is None:
+            if noise is not None:
+                noise[...] = 0.0
+            return
+        if noise is None:  # all zero; the next variable has later numbers
+            dtype = self._mean[index].dtype
+            noise = np.empty((len(rngs), variance.size), dtype)
+        for columns in blocks_of(noise):
+            part = noise[:, columns]
+            for row, rng in zip(part, rngs, strict=True):
+                rng.standard_normal(out=row, dtype=row.dtype)
+            part *= np.sqrt(variance.reshape(-1)[columns], dtype=part.dtype)
 
     def _check_shapes(
         self, name: str, arrays: Sequence, leading: tuple = ()
@@ -186,6 +279,13 @@ class Gaussian(Posterior):
                 f"`{name}` must have one array for each array of `mean`. "
                 f"Received: {len(arrays)} for {len(shapes)}"
             )
+
+
+def blocks_of(rows: np.ndarray, entries: int = BLOCK) -> Iterator[slice]:
+    """Yields columns: all rows of them together have so many entries."""
+    size = max(16, entries // max(1, len(rows)))
+    for start in range(0, rows.shape[1], size):
+        yield slice(start, start + size)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -209,7 +309,8 @@ class KroneckerBlock:
         inputs: Q_A, orthogonal, of shape `(in, in)` with eigenvectors as
             columns. `in` includes the row of the bias. `None` for independent
             weights, whose `values` have the shape of the kernel.
-        outputs: Q_S, orthogonal, of shape `(out, out)`, or `None`.
+        outputs: Q_S, orthogonal, of shape `(out, out)`. `None` for the
+            identity: the columns of the matrix are independent.
         values: The eigenvalue of each pair of eigenvectors, `(in, out)`, not
             negative. Or a pair of vectors, a and s: the eigenvalues are all
             products `a_j s_k`.
@@ -230,6 +331,8 @@ class KroneckerBlock:
         if self.inputs is None:
             return
         for name in ("inputs", "outputs"):
+            if getattr(self, name) is None:
+                continue
             assign(self, name, as_moment(name, getattr(self, name)))
             _check_orthogonal(name, getattr(self, name))
         values: Any
@@ -240,7 +343,8 @@ class KroneckerBlock:
             values = as_moment("values", self.values)
             shape = values.shape
         assign(self, "values", values)
-        expected = (len(self.inputs), len(self.outputs))
+        outs = shape[-1] if self.outputs is None else len(self.outputs)
+        expected = (len(self.inputs), outs)
         if shape != expected:
             raise ValueError(
                 "`values` must have a number for each pair of eigenvectors, "
@@ -255,7 +359,7 @@ class KroneckerBlock:
         kernel: int,
         bias: int | None,
         *,
-        inputs: ArrayLike,
+        inputs: ArrayLike | tuple[ArrayLike, ArrayLike],
         outputs: ArrayLike,
         dtype: str,
     ) -> "KroneckerBlock":
@@ -264,22 +368,27 @@ class KroneckerBlock:
         Args:
             kernel: Index of the kernel among the variables.
             bias: Index of the bias, or `None`.
-            inputs: A.
-            outputs: S.
+            inputs: A, or its eigenvalues and eigenvectors.
+            outputs: S, or its diagonal if S is diagonal.
             dtype: Dtype of the result. The decomposition uses float64.
         """
-        (a, q_a), (s, q_s) = (
-            np.linalg.eigh(np.asarray(factor, "float64"))
-            for factor in (inputs, outputs)
-        )
+        (a, q_a), (s, q_s) = map(_decomposed, (inputs, outputs))
         # Rounding may make eigenvalues of 0 negative.
         values = tuple(np.maximum(v, 0.0).astype(dtype) for v in (a, s))
-        return cls(kernel, bias, q_a.astype(dtype), q_s.astype(dtype), values)
+        q_s = None if q_s is None else q_s.astype(dtype)
+        return cls(kernel, bias, q_a.astype(dtype), q_s, values)
 
     @property
     def variables(self) -> list[int]:
         """Indices of the kernel and, if present, the bias."""
         return [i for i in (self.kernel, self.bias) if i is not None]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix, `(in, out)`."""
+        if isinstance(self.values, tuple):
+            return tuple(len(v) for v in self.values)
+        return self.values.shape
 
     @property
     def eigenvalues(self) -> np.ndarray:
@@ -315,9 +424,18 @@ class KroneckerBlock:
         values = self.eigenvalues
         noise = rng.standard_normal(values.shape, dtype=dtype)
         noise *= np.sqrt(values, dtype=dtype)
-        inputs = self.inputs.astype(dtype, copy=False)
-        outputs = self.outputs.astype(dtype, copy=False)
-        return inputs @ noise @ outputs.T
+        rows = self.inputs.astype(dtype, copy=False) @ noise
+        if self.outputs is None:
+            return rows
+        return rows @ self.outputs.astype(dtype, copy=False).T
+
+
+def _decomposed(factor: Any) -> tuple[np.ndarray, Any]:
+    """Returns eigenvalues and eigenvectors, `None` for a diagonal."""
+    if isinstance(factor, tuple):
+        return factor
+    factor = np.asarray(factor, "float64")
+    return (factor, None) if factor.ndim == 1 else np.linalg.eigh(factor)
 
 
 def blocks_of_variances(
@@ -336,8 +454,9 @@ def layout_and_arrays(
 ) -> tuple[tuple[tuple, ...], list[np.ndarray]]:
     """Returns blocks as hashable tuples, and the arrays of each in turn.
 
-    The tuples are `("variance", index)`, with the array of the variances, and
-    `("matrix", kernel, bias)`, with the arrays Q_A, Q_S and the variances.
+    The tuples are `("variance", index)`, with the array of the variances,
+    `("matrix", kernel, bias)`, with the arrays Q_A, Q_S and the variances, and
+    `("columns", kernel, bias)` without Q_S.
     """
     layout: list[tuple] = []
     arrays: list[np.ndarray] = []
@@ -346,8 +465,10 @@ def layout_and_arrays(
             layout.append((VARIANCE, b.kernel))
             arrays.append(b.values)
         else:
-            layout.append((MATRIX, b.kernel, b.bias))
-            arrays += [b.inputs, b.outputs, b.values]
+            columns = b.outputs is None
+            layout.append((COLUMNS if columns else MATRIX, b.kernel, b.bias))
+            own = [b.inputs, b.outputs, b.values]
+            arrays += [a for a in own if a is not None]
     return tuple(layout), arrays
 
 

@@ -9,14 +9,12 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
+from keras_bdl.posteriors._gaussian import BLOCK
 from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._gaussian import KroneckerBlock
 from keras_bdl.posteriors._gaussian import all_finite
+from keras_bdl.posteriors._gaussian import blocks_of
 from keras_bdl.posteriors._gaussian import read_only
-
-# A block of this many entries fits into the cache, and BLAS computes it in one
-# thread.
-BLOCK = 2**14
 
 
 class LowRankGaussian(Gaussian):
@@ -122,30 +120,38 @@ class LowRankGaussian(Gaussian):
         """Returns `None` with deviations, which correlate all weights."""
         return None if self.rank else super().covariance_blocks()
 
-    def _spreads(self) -> bool:
-        return super()._spreads() or any(map(np.any, self._deviations))
+    def _varies(self, index: int) -> bool:
+        return super()._varies(index) or bool(
+            self._deviations and np.any(self._deviations[index])
+        )
 
-    def _noises(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        rank = self.rank
-        z2 = rng.standard_normal(rank)
-        for i, noise in enumerate(super()._noises(rng)):
-            if rank:
-                if self.block and i:
-                    z2 = rng.standard_normal(rank)
-                _add_columns(noise, self._deviations[i], z2 / np.sqrt(rank - 1))
-            yield noise
+    def _noises(
+        self, rows: dict[int, np.ndarray], rngs: Sequence[np.random.Generator]
+    ) -> Iterator[int]:
+        factors = self._factors(rngs)
+        for i in super()._noises(rows, rngs):
+            if self.block and i:
+                factors = self._factors(rngs)
+            if self.rank and i in rows:
+                _add_columns(rows[i], self._deviations[i], factors)
+            yield i
+
+    def _factors(self, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+        """Returns `z2 / sqrt(c - 1)`, a row for each generator."""
+        z2 = [rng.standard_normal(self.rank) for rng in rngs]
+        return np.stack(z2) / np.sqrt(max(self.rank - 1, 1))
 
 
 def _add_columns(
-    noise: np.ndarray, columns: np.ndarray, factors: np.ndarray
+    rows: np.ndarray, columns: np.ndarray, factors: np.ndarray
 ) -> None:
-    """Adds the columns times the factors, block by block."""
-    flat = noise.reshape(-1)
+    """Adds the columns times the factors of each row, block by block."""
     columns = columns.reshape(len(columns), -1)
     factors = factors.astype("float32")
-    for start in range(0, flat.size, BLOCK):
-        part = slice(start, start + BLOCK)
-        flat[part] += factors @ columns[:, part].astype("float32", copy=False)
+    for part in blocks_of(rows, BLOCK // len(columns)):
+        rows[:, part] += factors @ columns[:, part].astype(
+            "float32", copy=False
+        )
 
 
 def _as_columns(index: int, array: ArrayLike) -> np.ndarray:

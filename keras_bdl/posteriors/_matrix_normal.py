@@ -117,26 +117,32 @@ class MatrixNormal(Gaussian):
     def _facts(self) -> dict[str, Any]:
         return {**super()._facts(), "num_matrices": len(self._matrices)}
 
-    def _spreads(self) -> bool:
-        return super()._spreads() or any(
-            np.any(matrix.values) for matrix in self._matrices
-        )
+    def _varies(self, index: int) -> bool:
+        matrix = self._of_variable.get(index)
+        if matrix is None:
+            return super()._varies(index)
+        return bool(np.any(matrix.values))
 
-    def _noises(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        drawn: dict[int, Any] = {}
-        for i, noise in enumerate(super()._noises(rng)):
-            matrix = self._of_variable.get(i)
-            if matrix is None:
-                yield noise
-                continue
-            if id(matrix) not in drawn:
-                dtype = self._mean[matrix.kernel].dtype
-                drawn[id(matrix)] = matrix.draw(rng, dtype)
-            rows = drawn[id(matrix)]
-            if matrix.bias is not None:
-                rows = rows[-1] if i == matrix.bias else rows[:-1]
-            noise[...] = rows.reshape(noise.shape)
-            yield noise
+    def _write_noise(
+        self,
+        index: int,
+        rows: dict[int, np.ndarray],
+        rngs: Sequence[np.random.Generator],
+    ) -> None:
+        matrix = self._of_variable.get(index)
+        if matrix is None:
+            super()._write_noise(index, rows, rngs)
+        elif index == min(matrix.variables):
+            dtype = self._mean[matrix.kernel].dtype
+            kernel = self._mean[matrix.kernel].size
+            for row, rng in enumerate(rngs):
+                draw = matrix.draw(rng, dtype).reshape(-1)
+                for i in matrix.variables:
+                    if i in rows:
+                        part = slice(kernel)
+                        if i == matrix.bias:
+                            part = slice(kernel, None)
+                        rows[i][row] = draw[part]
 
     def _check_fit(self, position: int, matrix: KroneckerBlock) -> None:
         """Raises an error if a matrix does not fit its variables."""
@@ -147,7 +153,7 @@ class MatrixNormal(Gaussian):
                     f"{len(self._mean)} entries. Received: matrices[{position}]"
                     f" with the variables {matrix.variables}"
                 )
-        rows, outputs = len(matrix.inputs), len(matrix.outputs)
+        rows, outputs = matrix.shape
         shape = self._mean[matrix.kernel].shape
         bias = None if matrix.bias is None else self._mean[matrix.bias].shape
         if bias is not None:

@@ -17,6 +17,11 @@ from keras_bdl._arguments import check_number
 from keras_bdl._random._seeds import generator
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.posteriors._posterior import from_state
+from keras_bdl.posteriors._stacked import Stacked
+from keras_bdl.posteriors._stacked import stacked_of
+
+# Samples of a component that are in memory beside those of the mixture.
+_AT_ONCE = 4
 
 
 class Mixture(Posterior):
@@ -139,6 +144,31 @@ class Mixture(Posterior):
     ) -> list[tuple[Any, Any]]:
         """Returns the values that the component sets."""
         return self.component(seed).assignments(model, seed)
+
+    def stacked(
+        self,
+        model: keras.Model,
+        seeds: Sequence[int],
+        *,
+        centered: bool = False,
+    ) -> Stacked:
+        """Returns samples, those of each component drawn together."""
+        del centered  # a mixture is not linearised
+        rows: dict[int, list[int]] = {}
+        for row, seed in enumerate(seeds):
+            rows.setdefault(self._index(seed), []).append(row)
+
+        def samples() -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+            for index, own in rows.items():
+                for start in range(0, len(own), _AT_ONCE):
+                    part = own[start : start + _AT_ONCE]
+                    found = self.components[index].stacked(
+                        model, [seeds[row] for row in part]
+                    )
+                    for k, row in enumerate(part):
+                        yield row, found.sample(k)
+
+        return stacked_of(samples(), len(seeds))
 
     def batch_assignments(
         self, model: keras.Model, seed: int, batch_index: int

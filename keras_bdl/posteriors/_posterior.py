@@ -31,6 +31,8 @@ from keras_bdl.posteriors._covered_weights import covered_variables
 from keras_bdl.posteriors._covered_weights import fingerprint
 from keras_bdl.posteriors._covered_weights import frozen_variables
 from keras_bdl.posteriors._covered_weights import made_trainable
+from keras_bdl.posteriors._stacked import Stacked
+from keras_bdl.posteriors._stacked import stacked_of
 
 # The models inside a block of `Posterior.sampled`.
 _with_sample: weakref.WeakSet = weakref.WeakSet()
@@ -152,6 +154,30 @@ class Posterior(SavedByKind, family="a posterior"):
         """
         values = self.sample(seed)
         return list(zip(self.variables(model), values, strict=True))
+
+    def stacked(
+        self,
+        model: keras.Model,
+        seeds: Sequence[int],
+        *,
+        centered: bool = False,
+    ) -> Stacked:
+        """Returns several samples, stacked: what they share, and what varies.
+
+        The samples are those of `assignments`. A posterior that draws many
+        samples at once faster than one by one has its own method.
+
+        Args:
+            model: A model that `check` accepts.
+            seeds: Select the samples.
+            centered: Whether to subtract the mean from what varies. Defaults
+                to `False`.
+        """
+        centers = None
+        if centered:
+            centers = {id(v): m for v, m in self.mean_assignments(model)}
+        each = (self.assignments(model, seed) for seed in seeds)
+        return stacked_of(enumerate(each), len(seeds), centers)
 
     def mean_assignments(self, model: keras.Model) -> list[tuple[Any, Any]]:
         """Returns the values of the mean, in the form of `assignments`.

@@ -20,6 +20,7 @@ from keras_bdl.curvature._capture import Plan
 from keras_bdl.curvature._rule import PinnedWeights
 from keras_bdl.curvature._rule import counted_as_trained
 from keras_bdl.curvature._rule import in_full_precision
+from keras_bdl.posteriors._gaussian import COLUMNS
 from keras_bdl.posteriors._gaussian import VARIANCE
 from keras_bdl.prediction._options import EXACT_LINKS
 from keras_bdl.prediction._options import IDENTITY
@@ -186,7 +187,8 @@ class VariableBlock:
                 for g in found
             ]
             rows = tf.concat(rows, axis=1)
-            rows = _turned(rows, self.outputs)
+            if self.outputs is not None:
+                rows = _turned(rows, self.outputs)
             rows = tf.einsum("bio,ij->bjo", rows, _as(self.inputs, rows))
             rows *= stddev
         return tf.reshape(rows, [-1, math.prod(rows.shape[1:])])
@@ -202,7 +204,8 @@ class VariableBlock:
         variance = tf.reshape(variance, [-1, dz.shape[-1]])
         if self.inputs is not None:
             a = tf.matmul(a, _as(self.inputs, a))
-            dz = _turned(dz, self.outputs)
+            if self.outputs is not None:
+                dz = _turned(dz, self.outputs)
         v = tf.matmul(tf.square(a), variance)
         return tf.transpose(dz * tf.sqrt(v), [1, 0, 2])  # (1)
 
@@ -225,6 +228,9 @@ def variable_blocks(
         variables = [trained[i] for i in indices if i is not None]
         if kind == VARIANCE:
             found.append(VariableBlock(variables, None, None, arrays.pop(0)))
+        elif kind == COLUMNS:
+            inputs, variance = arrays.pop(0), arrays.pop(0)
+            found.append(VariableBlock(variables, inputs, None, variance))
         else:
             found.append(VariableBlock(variables, *arrays[:3]))
             del arrays[:3]

@@ -64,6 +64,12 @@ class PredictOptions:
             in units of probability, or of the targets in a regression.
             Defaults to `0.01`.
         steps: Number of batches to read. Defaults to `None`, all.
+        stack_bytes: Largest size in bytes of the samples of the weights that
+            are in memory together, but one sample at least. The passes need
+            room for one or two samples more. If not all samples fit, they are
+            drawn in groups, and drawn again for each part of the data. Data
+            are one part up to 256 MiB, or 16 MiB with `on_batch`. Only weights
+            that differ between samples count. Defaults to `2**30`, 1 GiB.
 
     Example:
 
@@ -84,9 +90,11 @@ class PredictOptions:
     batch_norm_fraction: float = 1.0
     tolerance: float = 0.01
     steps: int | None = None
+    stack_bytes: int = 2**30
 
     def __post_init__(self) -> None:
         check_number("tolerance", self.tolerance, above=0.0)
+        check_number("stack_bytes", self.stack_bytes, at_least=1, integer=True)
         check_choice("link", self.link, (None, PROBIT, MONTE_CARLO, IDENTITY))
         if self.linearized is not None:
             check_bool("linearized", self.linearized)

@@ -20,6 +20,7 @@ from keras_bdl._data._batches import is_arrays
 from keras_bdl._data._batches import preprocessed
 from keras_bdl._data._batches import preprocesses
 from keras_bdl._memory import check_memory
+from keras_bdl._saving._checked_paths import CheckedPaths
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.prediction._averages import IN_CLOSED_FORM
 from keras_bdl.prediction._averages import as_names
@@ -43,7 +44,7 @@ _STORED = (None, "float32", "bfloat16", "float16")
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class PosteriorPredictive(keras.Model):
+class PosteriorPredictive(CheckedPaths, keras.Model):
     """A network averaged over posterior samples, as one ordinary Keras model.
 
     Use this model to serve predictions: it is saved, exported and called like
@@ -78,8 +79,8 @@ class PosteriorPredictive(keras.Model):
             `from_logits=False`. Defaults to `("mean",)`.
         batch_norm_data: Training inputs on which BatchNorm statistics are
             estimated for every sample. Defaults to `None`.
-        options: As in `keras_bdl.predict`, without `noise_stddev`, `tolerance`
-            and `steps`. Defaults to `None`.
+        options: As in `keras_bdl.predict`, without `noise_stddev`, `tolerance`,
+            `steps` and `stack_bytes`. Defaults to `None`.
         weights_dtype: Dtype in which the samples are stored: `"bfloat16"` and
             `"float16"` halve the memory, and the size of a SavedModel. The
             model computes in the dtype of the network. Defaults to `None`,
@@ -473,7 +474,7 @@ def _check_closed_form(link: Any, names: Sequence[str]) -> None:
 
 def _check_unused(options: PredictOptions) -> None:
     """Raises an error for options that only `keras_bdl.predict` has."""
-    for name in ("noise_stddev", "tolerance", "steps"):
+    for name in ("noise_stddev", "tolerance", "steps", "stack_bytes"):
         value = getattr(options, name)
         if np.any(value != getattr(DEFAULT_OPTIONS, name)):
             raise ValueError(

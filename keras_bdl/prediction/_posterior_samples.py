@@ -21,6 +21,8 @@ from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors._gaussian import layout_and_arrays
 from keras_bdl.posteriors._held_posterior import held_posterior
 from keras_bdl.posteriors._posterior import Posterior
+from keras_bdl.posteriors._stacked import Stacked
+from keras_bdl.posteriors._stacked import stacked_of
 from keras_bdl.prediction._batch_norm import batch_norm_batches
 from keras_bdl.prediction._batch_norm import batch_norm_statistics
 from keras_bdl.prediction._batch_norm import warn_of_stale_statistics
@@ -117,10 +119,20 @@ class PosteriorDraws:
     def _means(self) -> list:
         if self.posterior is None:
             return self.model_values
-        state = zip(self.model.variables, self.model_values, strict=True)
-        with keras.StatelessScope(state):
+        with self._values_at_the_start():
             assignments = self.posterior.mean_assignments(self.model)
         return with_values(self.model, self.model_values, assignments)
+
+    def with_new_values(self, pairs: list) -> list:
+        """Returns the values of the model with those that differ replaced."""
+        place = {id(v): i for i, v in enumerate(self.model.variables)}
+        own = self.model_values
+        differing = [
+            (v, value)
+            for v, value in pairs
+            if not np.array_equal(own[place[id(v)]], value)
+        ]
+        return with_values(self.model, own, differing)
 
     def _with_statistics_of_mean(self, values: list) -> list:
         if self._batches is None or not self._needs_batch_norm(self.seeds[0]):
@@ -134,26 +146,63 @@ class PosteriorDraws:
             )
         return with_values(self.model, values, self._statistics[0])
 
-    def values(self, index: int) -> list:
-        """Returns a sample: a tensor for each of `model.variables`."""
-        seed = self.seeds[index]
-        values = self.model_values
-        if self.posterior is not None:
-            # Variational layers compute a sample from their variables. In the
-            # scope, the variables have the values that were read at the start.
-            state = zip(self.model.variables, values, strict=True)
-            with keras.StatelessScope(state):
-                assignments = self.posterior.assignments(self.model, seed)
-            values = with_values(self.model, values, assignments)
-        if self.linearized:
-            return self._with_statistics_of_mean(values)
-        if self._batches is None or not self._needs_batch_norm(seed):
-            return values
-        if index not in self._statistics:
-            self._statistics[index] = batch_norm_statistics(
-                self.model, self._batches, values, self._frozen(seed)
-            )
-        return with_values(self.model, values, self._statistics[index])
+    def stacked(self, indices: Sequence[int]) -> Stacked:
+        """Returns samples with their BatchNorm statistics."""
+        if self.posterior is None:
+            found = Stacked([], [])
+        else:
+            # Variational layers compute a sample from their variables.
+            seeds = [self.seeds[i] for i in indices]
+            with self._values_at_the_start():
+                found = self.posterior.stacked(
+                    self.model, seeds, centered=self.linearized
+                )
+        if self._batches is None or self.linearized:
+            return found
+        new = self._new_statistics(found, indices, self._batches)
+        own = {id(v) for v, _ in [*new.shared, *new.varying]}
+        kept = [
+            [pair for pair in pairs if id(pair[0]) not in own]
+            for pairs in (found.shared, found.varying)
+        ]
+        return Stacked(kept[0] + new.shared, kept[1] + new.varying)
+
+    def _new_statistics(
+        self, samples: Stacked, indices: Sequence[int], batches: Batches
+    ) -> Stacked:
+        """Returns the BatchNorm statistics of samples, kept or estimated.
+
+        Without a sample that needs new ones, the result is empty.
+        """
+        statistics: dict[int, list] = {}  # of each sample that needs them
+        for row, index in enumerate(indices):
+            if not self._needs_batch_norm(self.seeds[index]):
+                continue
+            if index not in self._statistics:
+                values = samples.sample(row)
+                self._statistics[index] = batch_norm_statistics(
+                    self.model,
+                    batches,
+                    with_values(self.model, self.model_values, values),
+                    self._frozen(self.seeds[index]),
+                )
+            statistics[row] = self._statistics[index]
+        new = {id(v) for pairs in statistics.values() for v, _ in pairs}
+
+        def of_sample(row: int) -> list:
+            if row in statistics:
+                return statistics[row]
+            return [p for p in samples.sample(row) if id(p[0]) in new]
+
+        rows = range(len(indices))
+        each = ((row, of_sample(row)) for row in rows)
+        with self._values_at_the_start():
+            return stacked_of(each, len(rows))
+
+    def _values_at_the_start(self) -> keras.StatelessScope:
+        """Returns a scope in which the variables have `model_values`."""
+        state = zip(self.model.variables, self.model_values, strict=True)
+        return keras.StatelessScope(state)
 
     def seeds_of_batch(
         self, indices: Sequence[int], batch_index: int
@@ -328,10 +377,6 @@ def _is_linearized(posterior: Any, linearized: bool | None) -> bool:
     return linearized
 
 
-# Size in bytes of the samples that a prediction holds at once.
-MEMORY = 2**30
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class SampleStack:
     """Posterior samples, with the samples on the first axis of an array.
@@ -369,31 +414,21 @@ class SampleStack:
         """Returns the samples with the given indices."""
         if draws.link is not None:
             return cls._of_outputs(draws, indices)
-        first = draws.values(indices[0])
-        base = draws.mean_values() if draws.linearized else first
-        stacked: dict[int, np.ndarray] = {}
-        for row, index in enumerate(indices):
-            values = first if row == 0 else draws.values(index)
-            for i, value in enumerate(values):
-                if i in stacked:
-                    stacked[i][row] = value
-                elif i not in draws.seed_states and _differ(value, base[i]):
-                    array = np.empty(
-                        (len(indices), *value.shape), _dtype(value)
-                    )
-                    array[:row], array[row] = base[i], value
-                    stacked[i] = array
+        found = draws.stacked(indices)
         if draws.linearized:
-            for i, array in stacked.items():
-                # Keeps its digits in half precision, unlike w itself.
-                array -= np.asarray(base[i])
+            values = draws.mean_values()
+        else:
+            values = draws.with_new_values(found.shared)
+        place = {id(v): i for i, v in enumerate(draws.model.variables)}
+        stacked = {place[id(v)]: tensor for v, tensor in found.varying}
+        for i in draws.seed_states:  # they have values for each batch
+            stacked.pop(i, None)
         positions = tuple(sorted(stacked))
         return cls(
             tuple(indices),
             positions,
-            # Frees each array before the next tensor is made.
-            [ops.convert_to_tensor(stacked.pop(i)) for i in positions],
-            base,
+            [stacked[i] for i in positions],
+            values,
             draws.drops(indices[0]),
         )
 
@@ -419,15 +454,16 @@ class SampleStack:
 
 
 class SampleStacks:
-    """All samples of a prediction, in stacks that fit into `MEMORY`.
+    """All samples of a prediction, in stacks of at most some size in bytes.
 
     If all samples fit at once, they are drawn once for all parts of the data.
     Otherwise each iteration draws them again.
     """
 
-    def __init__(self, draws: PosteriorDraws):
+    def __init__(self, draws: PosteriorDraws, nbytes: int):
         self._draws = draws
-        self._groups = _groups(draws)
+        self._most = nbytes
+        self._groups = _groups(draws, nbytes)
         self._kept: dict[int, SampleStack] = {}
         self._nbytes = 0  # of the kept stacks
         self._groups_used = 0
@@ -439,10 +475,13 @@ class SampleStacks:
             if stack is None:
                 stack = SampleStack.of(self._draws, group)
                 size = stack.nbytes_beside(self._draws.model_values)
-                if self._nbytes + size <= MEMORY:
+                # The next stack, about as large, needs room beside the kept.
+                last = number == len(self._groups) - 1
+                if self._nbytes + (1 if last else 2) * size <= self._most:
                     self._kept[number] = stack
                     self._nbytes += size
             yield stack
+            del stack  # before the next one is drawn
 
     def __str__(self) -> str:
         groups = self._groups_used  # fewer than all with `samples="auto"`
@@ -452,11 +491,11 @@ class SampleStacks:
         return f"{sum(map(len, self._groups[:groups]))} samples, {how}"
 
 
-def _groups(draws: PosteriorDraws) -> list[list[int]]:
+def _groups(draws: PosteriorDraws, nbytes: int) -> list[list[int]]:
     """Returns the indices of the samples in each stack."""
     step = SAMPLES_OF_A_STEP if draws.in_steps else len(draws)
     with_and_without = [draws.indices(drops) for drops in (False, True)]
-    largest = _largest_part(draws, min(step, len(draws)))
+    largest = _largest_part(draws, min(step, len(draws)), nbytes)
     return [
         part
         for start in range(0, len(draws), step)
@@ -475,12 +514,12 @@ def _parts(indices: list[int], size: int) -> Iterator[list[int]]:
         yield indices[start:end]
 
 
-def _largest_part(draws: PosteriorDraws, wanted: int) -> int:
-    """Returns the number of samples that fit into `MEMORY`, at least one."""
-    if wanted * sum(map(_nbytes, draws.model_values)) <= MEMORY:
+def _largest_part(draws: PosteriorDraws, wanted: int, nbytes: int) -> int:
+    """Returns how many samples have at most this size, at least one."""
+    if wanted * sum(map(_nbytes, draws.model_values)) <= nbytes:
         return wanted
     size = _nbytes_of_one(draws, range(len(draws)))
-    return min(wanted, max(1, MEMORY // max(1, size)))
+    return min(wanted, max(1, nbytes // max(1, size)))
 
 
 def nbytes_of_samples(draws: PosteriorDraws) -> int:
@@ -500,7 +539,3 @@ def _nbytes(tensor: Any) -> int:
 
 def _dtype(tensor: Any) -> np.dtype:
     return np.dtype(keras.backend.standardize_dtype(tensor.dtype))
-
-
-def _differ(value: Any, other: Any) -> bool:
-    return value is not other and not np.array_equal(value, other)

@@ -71,9 +71,11 @@ def predict(
 
     A posterior sample is one function for the whole data set. The forward pass
     is traced once for all samples. The function reads batched data once,
-    part by part, and predicts each part with all samples. So memory does not
-    grow with `samples`. The model does not change, so several threads may
-    predict with one model, also while another thread trains it.
+    part by part, and predicts each part with all samples. At most
+    `options.stack_bytes` of samples are in memory at once, 1 GiB by default;
+    only weights that differ between samples count. The model does not change,
+    so several threads may predict with one model, also while another thread
+    trains it.
 
     Each call draws the samples again. To predict many small batches with the
     same samples, use `keras_bdl.PosteriorPredictive`, which draws them once.
@@ -240,7 +242,7 @@ class PredictionRun:
         progress: keras.utils.Progbar,
     ):
         self._draws = draws
-        self.stacks = SampleStacks(draws)
+        self.stacks = SampleStacks(draws, options.stack_bytes)
         self._options = options
         self._keep_samples = keep_samples
         self._progress = progress
@@ -273,6 +275,7 @@ class PredictionRun:
             for check in self._checks:
                 check.finish_part()
             done += len(stack)
+            del stack, forward  # before the next stack is drawn
             self._counts[first:] = [done] * (len(self._averages) - first)
             if self._is_exact_enough(first, done):
                 break

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from keras_bdl.distribute._replicas import variable_copies
+
 X = np.random.default_rng(0).standard_normal((32, 3)).astype("float32")
 Y = X.sum(1, keepdims=True)
 
@@ -16,6 +18,15 @@ def network(**kwargs):
 
 def weights_of(model):
     return [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
+
+
+def copies_of(model):
+    """Returns the variables of a model on each replica, and their values."""
+    return [
+        (copy, copy.numpy())
+        for variable in [*model.variables, *model.optimizer.variables]
+        for copy in variable_copies(variable)
+    ]
 
 
 class Follow(keras.callbacks.Callback):

@@ -12,7 +12,7 @@ from keras_bdl._saving._state_file import read_state
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.distribute._replicas import assign
-from keras_bdl.distribute._replicas import variable_copies
+from tests.callbacks.paths import copies_of
 from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
@@ -102,14 +102,6 @@ def built(make_it):
     return model, copies_of(model)
 
 
-def copies_of(model):
-    return [
-        (copy, copy.numpy())
-        for variable in [*model.variables, *model.optimizer.variables]
-        for copy in variable_copies(variable)
-    ]
-
-
 def made(make_it=make):
     """Returns the model of `make_it` in its first state.
 
@@ -168,6 +160,23 @@ def run(
     return Result(model, values, path.seen, history.history, history.epoch)
 
 
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory):
+    """Returns a function that runs a command once, without a kill.
+
+    The two storages of a test compare with the same run.
+    """
+    results = {}
+
+    def run_once(name, **arguments):
+        if name not in results:
+            folder = tmp_path_factory.mktemp("unkilled")
+            results[name] = run(folder, **arguments)._replace(model=None)
+        return results[name]
+
+    return run_once
+
+
 def assert_same_end(one, other):
     for u, v in zip(one.variables, other.variables, strict=True):
         np.testing.assert_array_equal(u, v)
@@ -177,29 +186,29 @@ def assert_same_end(one, other):
 @pytest.mark.parametrize(
     "when", [{}, {"every": 2}, {"every": 4, "unit": "step"}], ids=str
 )
-def test_killed_run_ends_like_an_unkilled_run(when, tmp_path):
+def test_killed_run_ends_like_an_unkilled_run(when, storage, unkilled):
     # By default each run has a new model, as in a new process.
-    model = made if when else make
-    whole = run(tmp_path / "whole", model=model(), **when)
-    directory = tmp_path / "killed"
+    model = made if when or storage.is_remote else make
+    whole = unkilled("plain")
+    directory = storage / "killed"
     for killed_at in [(0, 5), (2, 4), (4, 0)]:
         run(directory, killed_at, model=model(), **when)
     assert_same_end(run(directory, model=model(), **when), whole)
 
 
-def test_every_counts_epochs_and_the_last_epoch_is_always_saved(tmp_path):
+def test_every_counts_epochs_and_the_last_epoch_is_always_saved(storage):
     class Saved(keras.callbacks.Callback):
         def __init__(self):
             super().__init__()
             self.epochs = []
 
         def on_epoch_end(self, epoch, logs=None):
-            path = tmp_path / "latest.bdl"
+            path = storage / "latest.bdl"
             saved = read_state(path)["epoch"] if path.exists() else None
             self.epochs.append(saved)
 
     saved = Saved()
-    callbacks = [Checkpoint(tmp_path, every=2), saved]
+    callbacks = [Checkpoint(storage, every=2), saved]
     made().fit(X, Y, epochs=5, verbose=0, callbacks=callbacks)
     assert saved.epochs == [None, 2, 2, 4, 5]
 
@@ -211,62 +220,64 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_killed_run_ends_the_same_with(option, tmp_path):
+def test_killed_run_ends_the_same_with(option, storage, unkilled):
     model = functools.partial(made, OPTIONS[option])
-    whole = run(tmp_path / "whole", model=model(), steps=2)
+    whole = unkilled(option, model=model(), steps=2)
     for killed_at in [(1, 3), (3, 0)]:
-        run(tmp_path / "killed", killed_at, model=model(), steps=2)
-    again = run(tmp_path / "killed", model=model(), steps=2)
+        run(storage / "killed", killed_at, model=model(), steps=2)
+    again = run(storage / "killed", model=model(), steps=2)
     assert_same_end(again, whole)
 
 
-def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
-    def model():
-        with dtype_policy("mixed_float16"):
-            return make()
+def in_half_precision():
+    with dtype_policy("mixed_float16"):
+        return make()
 
-    whole = run(tmp_path / "whole", model=made(model))
-    run(tmp_path / "killed", (3, 0), model=made(model))
-    again = run(tmp_path / "killed", model=made(model))
+
+def test_loss_scale_is_part_of_the_checkpoint(storage, unkilled):
+    model = functools.partial(made, in_half_precision)
+    whole = unkilled("half", model=model())
+    run(storage / "killed", (3, 0), model=model())
+    again = run(storage / "killed", model=model())
     optimizer = again.model.optimizer
     assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     assert_same_end(again, whole)
 
 
-def test_endless_data_continue_after_the_last_step(tmp_path):
+def test_endless_data_continue_after_the_last_step(storage, unkilled):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(7)
     args = {"x": data, "fit": {"steps_per_epoch": 4}, "skip_seen_data": True}
     args["fit"]["initial_epoch"] = 1
-    whole = run(tmp_path / "whole", steps=2, **args)
+    whole = unkilled("endless", steps=2, **args)
     for killed_at in [(2, 0), (3, 3)]:
-        run(tmp_path / "killed", killed_at, steps=2, **args)
-    assert_same_end(run(tmp_path / "killed", steps=2, **args), whole)
+        run(storage / "killed", killed_at, steps=2, **args)
+    assert_same_end(run(storage / "killed", steps=2, **args), whole)
 
 
-def test_finished_run_is_not_repeated_and_can_be_extended(tmp_path):
-    finished = run(tmp_path)
+def test_finished_run_is_not_repeated_and_can_be_extended(storage, unkilled):
+    finished = run(storage)
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
-        again = run(tmp_path)
+        again = run(storage)
     assert_same_end(again, finished)
-    longer = run(tmp_path, fit={"epochs": EPOCHS + 1})
+    longer = run(storage, fit={"epochs": EPOCHS + 1})
     assert len(longer.history["loss"]) == EPOCHS + 1
-    whole = run(tmp_path / "whole", fit={"epochs": EPOCHS + 1})
+    whole = unkilled("longer", fit={"epochs": EPOCHS + 1})
     assert_same_end(longer, whole)
 
 
-def test_stopped_run_stays_stopped_and_callbacks_are_restored(tmp_path):
-    stopped = run(tmp_path, callbacks=[Stop()])
+def test_stopped_run_stays_stopped_and_callbacks_are_restored(storage):
+    stopped = run(storage, callbacks=[Stop()])
     assert len(stopped.epoch) == 3
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
-        assert_same_end(run(tmp_path, callbacks=[Stop()]), stopped)
-    run(tmp_path / "killed", (2, 0), callbacks=[Stop()])
-    again = run(tmp_path / "killed", callbacks=[Stop()])
+        assert_same_end(run(storage, callbacks=[Stop()]), stopped)
+    run(storage / "killed", (2, 0), callbacks=[Stop()])
+    again = run(storage / "killed", callbacks=[Stop()])
     assert len(again.epoch) == 3
 
 
-def test_run_killed_just_before_stopping_stays_stopped(tmp_path):
+def test_run_killed_just_before_stopping_stays_stopped(storage):
     kill = KillAtEpochEnd(2)
-    callbacks = [Path(), Stop(), Checkpoint(tmp_path, callbacks=[]), kill]
+    callbacks = [Path(), Stop(), Checkpoint(storage, callbacks=[]), kill]
     with pytest.raises(Killed):
         made().fit(X, Y, epochs=EPOCHS, verbose=0, callbacks=callbacks)
     model = made()
@@ -275,7 +286,7 @@ def test_run_killed_just_before_stopping_stays_stopped(tmp_path):
     assert model.history.epoch == [0, 1, 2]
 
 
-def test_callbacks_of_keras_act_as_in_an_unkilled_run(tmp_path):
+def test_callbacks_of_keras_act_as_in_an_unkilled_run(storage, unkilled):
     def memories():
         return [
             keras.callbacks.EarlyStopping(
@@ -287,27 +298,31 @@ def test_callbacks_of_keras_act_as_in_an_unkilled_run(tmp_path):
         ]
 
     fit = {"epochs": 30}
-    whole = run(tmp_path / "whole", fit=fit, callbacks=memories())
+    whole = unkilled("stopped", fit=fit, callbacks=memories())
     assert len(whole.epoch) < 30
-    run(tmp_path / "killed", (2, 3), fit=fit, callbacks=memories())
-    again = run(tmp_path / "killed", fit=fit, callbacks=memories())
+    run(storage / "killed", (2, 3), fit=fit, callbacks=memories())
+    again = run(storage / "killed", fit=fit, callbacks=memories())
     assert_same_end(again, whole)
 
 
-def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
-    def of_two_replicas():
+@pytest.fixture(scope="module")
+def of_two_replicas(mirrored):
+    def make_it():
         with mirrored.scope():
             return make()
 
-    def mirrored_run(directory, killed_at=None):
-        fit = {"epochs": 3}
-        model = made(of_two_replicas)
-        return run(directory, killed_at, model, fit=fit, steps=3)
+    return functools.partial(made, make_it)
 
-    whole = mirrored_run(tmp_path / "whole")
-    mirrored_run(tmp_path / "killed", (1, 4))
-    again = mirrored_run(tmp_path / "killed")
-    assert len(whole.variables) >= 2 * len(whole.model.variables)
+
+def test_copies_of_two_replicas_are_restored_one_by_one(
+    of_two_replicas, storage, unkilled
+):
+    arguments = {"fit": {"epochs": 2}, "steps": 3}
+    whole = unkilled("replicas", model=of_two_replicas(), **arguments)
+    killed = storage / "killed"
+    run(killed, (1, 4), of_two_replicas(), **arguments)
+    again = run(killed, model=of_two_replicas(), **arguments)
+    assert len(whole.variables) >= 2 * len(again.model.variables)
     for copy, other in zip(again.variables, whole.variables, strict=True):
         np.testing.assert_array_equal(copy, other)
     # Metrics are summed over the replicas in an order that is not fixed.
@@ -315,26 +330,28 @@ def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
         np.testing.assert_allclose(again.history[name], values, rtol=1e-6)
 
 
-def test_error_while_steps_are_skipped_leaves_a_model_that_trains(tmp_path):
-    whole = run(tmp_path / "whole", steps=4)
-    run(tmp_path / "killed", (2, 4), steps=4)
-    model = run(tmp_path / "killed", (2, 1), steps=4).model
-    assert_same_end(run(tmp_path / "killed", model=model, steps=4), whole)
+def test_error_while_steps_are_skipped_leaves_a_model_that_trains(
+    storage, unkilled
+):
+    whole = unkilled("plain")
+    run(storage / "killed", (2, 4), steps=4)
+    model = run(storage / "killed", (2, 1), steps=4).model
+    assert_same_end(run(storage / "killed", model=model, steps=4), whole)
 
 
-def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
-    run(tmp_path, (3, 0))
-    model = run(tmp_path).model
+def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(storage):
+    run(storage, (3, 0))
+    model = run(storage).model
     assert model.fit(X, Y, epochs=2, verbose=0).epoch == [0, 1]
 
 
-def test_another_model_raises_an_error_and_does_not_change(tmp_path):
-    run(tmp_path)
+def test_another_model_raises_an_error_and_does_not_change(storage):
+    run(storage)
     other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     other.compile("adam", "mse")
     before = other.get_weights()
     with pytest.raises(ValueError, match=r"has shape \(4, 3\) here"):
-        run(tmp_path, model=other)
+        run(storage, model=other)
     for a, b in zip(other.get_weights(), before, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -370,35 +387,38 @@ class Uneven(keras.utils.PyDataset):
         return X[rows], Y[rows]
 
 
+def train_uneven(directory, unit="epoch", *callbacks):
+    """Trains a new model: a former one would have counted the examples."""
+    keras.utils.set_random_seed(1)
+    layer = bdl.layers.MeanFieldDense(1, seed=3)
+    model = bdl.Sequential([keras.Input((4,)), layer])
+    model.compile(bdl.SGLD(1e-3, seed=2), bdl.likelihoods.Gaussian(1.0))
+    checkpoint = Checkpoint(directory, unit=unit)
+    callbacks = [*callbacks, checkpoint]
+    model.fit(Uneven(), epochs=4, shuffle=False, verbose=0, callbacks=callbacks)
+    return model
+
+
+@pytest.fixture(scope="module")
+def counted_to_the_end(tmp_path_factory):
+    with pytest.warns(UserWarning, match="The first pass over the data has 60"):
+        model = train_uneven(tmp_path_factory.mktemp("whole"))
+    return model.history.history, model.get_weights()
+
+
 @pytest.mark.filterwarnings("ignore:The first pass over the data has 60")
 @pytest.mark.parametrize(
     "unit, killed", [("step", (0, 2)), ("epoch", (1, 1)), ("step", (3, 2))]
 )
 def test_a_resumed_run_goes_on_with_the_exact_number_of_examples(
-    unit, killed, tmp_path
+    unit, killed, storage, counted_to_the_end
 ):
-    def train(directory, *callbacks):
-        keras.utils.set_random_seed(1)
-        layer = bdl.layers.MeanFieldDense(1, seed=3)
-        model = bdl.Sequential([keras.Input((4,)), layer])
-        loss = bdl.likelihoods.Gaussian(1.0)
-        model.compile(bdl.SGLD(1e-3, seed=2), loss)
-        checkpoint = Checkpoint(tmp_path / directory, unit=unit)
-        model.fit(
-            Uneven(),
-            epochs=4,
-            shuffle=False,
-            verbose=0,
-            callbacks=[*callbacks, checkpoint],
-        )
-        return model
-
-    whole = train("whole")
     with contextlib.suppress(Killed):
-        train("killed", Kill(*killed))
-    resumed = train("killed")
-    assert resumed.history.history == whole.history.history
-    for one, other in zip(resumed.weights, whole.weights, strict=True):
+        train_uneven(storage, unit, Kill(*killed))
+    resumed = train_uneven(storage, unit)
+    history, weights = counted_to_the_end
+    assert resumed.history.history == history
+    for one, other in zip(resumed.get_weights(), weights, strict=True):
         np.testing.assert_array_equal(one, other)
     assert resumed.optimizer.dataset_size.counted == 60
     assert resumed.layers[0].dataset_size.counted == 60

@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -8,8 +10,10 @@ from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import EnsembleValidation
 from keras_bdl.callbacks import SampleCollector
+from keras_bdl.distribute._replicas import assign
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
+from tests.callbacks.paths import copies_of
 from tests.helpers import cross_entropy
 from tests.saving.killed_writer import Killed as KilledWriter
 from tests.saving.killed_writer import killed_at_change
@@ -45,6 +49,22 @@ def make(**compile_args):
     return model
 
 
+@functools.cache
+def built():
+    """Returns the model of `make`, traced once, and its first state."""
+    model = make()
+    model.optimizer.build(model.trainable_variables)
+    return model, copies_of(model)
+
+
+def made():
+    """Returns the model of `make` in its first state, as in a new process."""
+    model, values = built()
+    assign(values)
+    keras.utils.set_random_seed(1)
+    return model
+
+
 def fit(model, *callbacks, epochs=4, **kwargs):
     options = {"batch_size": 4, "epochs": epochs, "verbose": 0, **kwargs}
     model.fit(X, Y, callbacks=list(callbacks), **options)
@@ -62,31 +82,35 @@ def assert_samples(collector, expected):
 def test_last_state_of_each_cycle_from_start_epoch_on_is_a_sample():
     record = Record()
     collector = SampleCollector(every=CYCLE, start_epoch=1)
-    fit(make(), record, collector)
+    fit(made(), record, collector)
     assert_samples(collector, [record.steps[s] for s in (12, 18, 24, 30)])
 
 
 def test_every_counts_epochs_and_max_samples_keeps_the_latest():
     record = Record()
     collector = SampleCollector(every=2, start_epoch=1, max_samples=2)
-    fit(make(), record, collector, epochs=7)
+    fit(made(), record, collector, epochs=7)
     assert_samples(collector, [record.epochs[e] for e in (4, 6)])
 
 
-def test_max_samples_and_directory_may_change_after_construction(tmp_path):
+def samples_in(folder):
+    return [name for name in folder.names() if name.startswith("sample_")]
+
+
+def test_max_samples_and_directory_may_change_after_construction(storage):
     collector = SampleCollector(every=CYCLE)
-    collector.max_samples, collector.directory = 2, str(tmp_path)
-    fit(make(), collector)
-    assert collector.num_collected == len(list(tmp_path.iterdir())) == 2
+    collector.max_samples, collector.directory = 2, str(storage)
+    fit(made(), collector)
+    assert collector.num_collected == len(samples_in(storage)) == 2
 
 
-def test_samples_on_disk_equal_samples_in_memory(tmp_path):
+def test_samples_in_files_equal_samples_in_memory(storage):
     memory = SampleCollector(every=CYCLE)
-    disk = SampleCollector(every=CYCLE, max_samples=3, directory=tmp_path)
-    model = fit(make(), memory, disk)
+    disk = SampleCollector(every=CYCLE, max_samples=3, directory=storage)
+    model = fit(made(), memory, disk)
     assert memory.num_collected == 5
     assert_samples(disk, [memory.posterior.sample(s) for s in (2, 3, 4)])
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(samples_in(storage)) == 3
     prediction = bdl.predict(model, X, disk.posterior, verbose=0)
     assert prediction.num_samples == 3
 
@@ -103,36 +127,43 @@ def test_steps_skipped_by_loss_scaling_do_not_count():
     assert_samples(collector, [record.steps[s] for s in range(6, done + 1, 6)])
 
 
-@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
-def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
-    model = make()  # one, so that it is traced once
-    start = [v.numpy() for v in model.variables]
+def run_chain(folder, in_files, *kill):
+    """Runs the command of a chain once, and returns its samples and logs."""
+    model = made()
+    samples = SampleCollector(
+        CYCLE, max_samples=2, directory=folder / "samples" if in_files else None
+    )
+    validation = EnsembleValidation(samples, (X, Y))
+    diagnostics = ChainDiagnostics(verbose=0)
+    checkpoint = Checkpoint(folder / "state", unit="step")
+    callbacks = (samples, validation, diagnostics, checkpoint, *kill)
+    fit(model, *callbacks, epochs=3, shuffle=False)
+    return samples.posterior, model.history.history
 
-    def run(name, *kill):
-        for variable, value in zip(model.variables, start, strict=True):
-            variable.assign(value)
-        for variable in model.optimizer.variables:
-            variable.assign(np.zeros(variable.shape, variable.dtype))
-        samples = SampleCollector(
-            CYCLE,
-            max_samples=2,
-            directory=tmp_path / f"{name}_samples" if on_disk else None,
-        )
-        validation = EnsembleValidation(samples, (X, Y))
-        diagnostics = ChainDiagnostics(verbose=0)
-        checkpoint = Checkpoint(tmp_path / name, unit="step")
-        callbacks = (samples, validation, diagnostics, checkpoint, *kill)
-        fit(model, *callbacks, epochs=3, shuffle=False)
-        return samples.posterior, model.history.history
 
-    whole, logs = run("whole")
+@pytest.fixture(scope="module")
+def unkilled_chain(tmp_path_factory):
+    return run_chain(tmp_path_factory.mktemp("whole"), False)
+
+
+@pytest.mark.parametrize("in_files", [False, True], ids=["memory", "files"])
+def test_killed_chain_ends_with_the_same_samples_and_logs(
+    in_files, storage, unkilled_chain
+):
+    whole, logs = unkilled_chain
     assert {"posterior_nll", "configurational_temperature"} < set(logs)
-    # The two tests kill at every step of an epoch and of a cycle.
-    for batch in (1, 6, 11, 20) if on_disk else (0, 7, 10, 21):
-        name = f"killed_{batch}"
+    # The four tests kill at every step of an epoch and of a cycle.
+    moments = {
+        (False, False): (0, 7, 10),
+        (True, False): (1, 6, 11, 20),
+        (False, True): (21,),
+        (True, True): (3, 18),
+    }
+    for batch in moments[in_files, storage.is_remote]:
+        folder = storage / f"killed_{batch}"
         with pytest.raises(Killed):
-            run(name, Kill(*divmod(batch, 8)))
-        resumed, resumed_logs = run(name)
+            run_chain(folder, in_files, Kill(*divmod(batch, 8)))
+        resumed, resumed_logs = run_chain(folder, in_files)
         for key in logs:
             np.testing.assert_array_equal(resumed_logs[key], logs[key], key)
         for seed in (0, 1):
@@ -142,7 +173,7 @@ def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
                 np.testing.assert_array_equal(a, b)
 
 
-def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
+def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(storage):
     def run(directory, *kill):
         samples = SampleCollector(
             every=2,
@@ -151,20 +182,23 @@ def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
         )
         validation = EnsembleValidation(samples, (X, Y))
         checkpoint = Checkpoint(directory, every=4)
-        model = fit(make(), samples, validation, checkpoint, *kill, epochs=8)
+        model = fit(made(), samples, validation, checkpoint, *kill, epochs=8)
         return samples, model.history.history
 
-    whole, logs = run(tmp_path / "whole")
+    whole, logs = run(storage / "whole")
     with pytest.raises(Killed):
         # Epoch 5 has dropped a sample that the checkpoint lists.
-        run(tmp_path / "killed", Kill(6, 0))
-    resumed, resumed_logs = run(tmp_path / "killed")
+        run(storage / "killed", Kill(6, 0))
+    resumed, resumed_logs = run(storage / "killed")
     assert_samples(resumed, [whole.posterior.sample(seed) for seed in (0, 1)])
     np.testing.assert_array_equal(
         resumed_logs["posterior_nll"], logs["posterior_nll"]
     )
-    files = sorted(p.name for p in (tmp_path / "killed/samples").iterdir())
-    assert files == ["sample_000002.bdl", "sample_000003.bdl"]
+    folder = storage / "killed" / "samples"
+    last = ["sample_000002.bdl", "sample_000003.bdl"]
+    assert samples_in(folder) == last
+    # In a bucket, each sample is a file and a pointer to it.
+    assert len(folder.names()) == (4 if storage.is_remote else 2)
 
 
 @pytest.mark.filterwarnings("ignore:`SampleCollector` moved samples")
@@ -172,14 +206,8 @@ def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
 def test_run_killed_while_it_writes_to_a_bucket_ends_like_an_unkilled_run(
     storage,
 ):
-    model = make()  # one, so that it is traced once
-    start = [v.numpy() for v in model.variables]
-
     def run(name):
-        for variable, value in zip(model.variables, start, strict=True):
-            variable.assign(value)
-        for variable in model.optimizer.variables:
-            variable.assign(np.zeros(variable.shape, variable.dtype))
+        model = made()
         samples = SampleCollector(
             CYCLE, max_samples=2, directory=storage / name / "samples"
         )
@@ -221,7 +249,7 @@ def test_wrong_use_is_refused():
         with pytest.raises(ValueError, match=match):
             SampleCollector(**arguments)
     with pytest.raises(ValueError, match="would take nothing"):
-        fit(make(), SampleCollector(1, start_epoch=4))
+        fit(made(), SampleCollector(1, start_epoch=4))
     # Steps 3 and 6 are in the second execution of five.
     with pytest.raises(ValueError, match="must be at most.*cycle of 3 steps"):
         fit(
@@ -233,11 +261,11 @@ def test_wrong_use_is_refused():
         SampleCollector(40, start_epoch=1, unit="step"),
     ):
         with pytest.raises(ValueError, match="would take nothing"):
-            fit(make(), collector)
+            fit(made(), collector)
     collector = SampleCollector(3)
     with pytest.raises(RuntimeError, match="has taken no sample"):
         _ = collector.posterior
-    fit(make(), collector)
+    fit(made(), collector)
     with pytest.raises(ValueError, match="must be used with one model"):
         fit(make(), collector)
 
@@ -318,17 +346,17 @@ def test_second_fit_of_the_model_adds_its_samples():
     assert collector.num_collected == 4
 
 
-def test_samples_of_an_earlier_run_are_moved_with_a_warning(tmp_path):
-    first = SampleCollector(1, directory=tmp_path)
-    model = fit(make(), first, epochs=3)
+def test_samples_of_an_earlier_run_are_moved_with_a_warning(storage):
+    first = SampleCollector(1, directory=storage)
+    model = fit(made(), first, epochs=3)
     old = [first.posterior.sample(seed) for seed in range(3)]
-    second = SampleCollector(1, directory=tmp_path)
+    second = SampleCollector(1, directory=storage)
     with pytest.warns(UserWarning, match="of an earlier run.*3 files"):
         fit(model, second, epochs=2)
     fit(model, second, epochs=2)  # goes on with its own: a warning would raise
-    assert len(list(tmp_path.glob("sample_*.bdl"))) == 4
+    assert len(samples_in(storage)) == 4
     for number, weights in enumerate(old):
-        path = tmp_path / "old_1" / f"sample_{number:06d}.bdl"
+        path = storage / "old_1" / f"sample_{number:06d}.bdl"
         for a, b in zip(read_state(path)["weights"], weights, strict=True):
             np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match="Another file has replaced it"):

@@ -96,12 +96,12 @@ def test_report_and_sets_of_the_present_level():
     assert np.isnan(report.expected).all()
 
 
-def test_saved_series_goes_on_where_it_was(tmp_path):
+def test_saved_series_goes_on_where_it_was(storage):
     p, later = classified(30, seed=2), classified(30, seed=3)
     adaptive = AdaptiveConformal(APS(seed=4), step_size=0.1, window=40)
     adaptive.fit(classified(), coverage=0.8).update(p)
-    adaptive.save(tmp_path / "series.bdl")
-    loaded = conformal.load(tmp_path / "series.bdl")
+    adaptive.save(storage / "series.bdl")
+    loaded = conformal.load(storage / "series.bdl")
     ours, theirs = adaptive.update(later), loaded.update(later)
     np.testing.assert_array_equal(ours.membership, theirs.membership)
     np.testing.assert_array_equal(loaded.levels, adaptive.levels)

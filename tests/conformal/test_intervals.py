@@ -168,14 +168,14 @@ def test_report_counts_by_width():
     assert len(equal.evaluate().by_size) == 1
 
 
-def test_saved_methods_give_the_same_intervals(tmp_path):
+def test_saved_methods_give_the_same_intervals(storage):
     pool = regressed(60, (2,), samples=3)
     for method in (
         NormalizedResiduals(normalized=False),
         ConformalizedQuantiles(joint=True),
     ):
-        method.fit(pool, coverage=0.8).save(tmp_path / "intervals.bdl")
-        loaded = conformal.load(tmp_path / "intervals.bdl")
+        method.fit(pool, coverage=0.8).save(storage / "intervals.bdl")
+        loaded = conformal.load(storage / "intervals.bdl")
         assert repr(loaded) == repr(method)
         np.testing.assert_array_equal(ends(loaded(pool)), ends(method(pool)))
 

@@ -61,7 +61,7 @@ def false_negatives(inside, y):
     return (y & ~inside).reshape(len(y), -1).sum(1) / 12
 
 
-def test_loss_of_the_user_is_controlled_and_saved_by_its_name(tmp_path):
+def test_loss_of_the_user_is_controlled_and_saved_by_its_name(storage):
     p = masks()
     control = RiskControl(false_negatives, loss_bound=1.0).fit(p, risk=0.1)
     threshold = control.threshold
@@ -69,11 +69,11 @@ def test_loss_of_the_user_is_controlled_and_saved_by_its_name(tmp_path):
     above = np.nextafter(threshold, 1)
     more = false_negatives(p.mean[..., 1] >= above, p.y == 1).sum()
     assert (total + 1) / 31 <= 0.1 < (more + 1) / 31
-    control.save(tmp_path / "risk.bdl")
+    control.save(storage / "risk.bdl")
     with pytest.raises(ValueError, match="pass `custom_objects`"):
-        conformal.load(tmp_path / "risk.bdl")
+        conformal.load(storage / "risk.bdl")
     loaded = conformal.load(
-        tmp_path / "risk.bdl",
+        storage / "risk.bdl",
         custom_objects={"false_negatives": false_negatives},
     )
     np.testing.assert_array_equal(loaded(p).membership, control(p).membership)
@@ -87,7 +87,7 @@ def test_too_few_examples_give_the_set_of_all_labels_and_say_so():
     assert control(p).membership.all()
 
 
-def test_labels_or_classes_of_another_model_are_refused(tmp_path):
+def test_labels_or_classes_of_another_model_are_refused(storage):
     sizes = {
         "one label": (),
         "four labels": (4,),
@@ -101,8 +101,8 @@ def test_labels_or_classes_of_another_model_are_refused(tmp_path):
     }
     for kind, p in data.items():
         control = RiskControl().fit(p, risk=0.2)
-        control.save(tmp_path / "risk.bdl")
-        loaded = conformal.load(tmp_path / "risk.bdl")
+        control.save(storage / "risk.bdl")
+        loaded = conformal.load(storage / "risk.bdl")
         for other, q in data.items():
             for method in (control, loaded):
                 if other == kind:
@@ -232,11 +232,11 @@ def test_ignored_positions_count_neither_as_true_nor_as_inside(classes):
     assert report.loss == report.mean_true == 0.0
 
 
-def test_loss_without_a_name_is_not_saved(tmp_path):
+def test_loss_without_a_name_is_not_saved(storage):
     control = RiskControl(lambda inside, y: false_negatives(inside, y))
     control.fit(masks(), risk=0.1)
     with pytest.raises(ValueError, match="a function with a name to be saved"):
-        control.save(tmp_path / "risk.bdl")
+        control.save(storage / "risk.bdl")
     assert "Loss: <lambda>" in str(control(masks()).evaluate())
 
 

@@ -215,7 +215,7 @@ def test_each_class_with_its_own_cutoff_has_its_own_expected_interval():
     assert np.isnan([group["expected"] for group in groups]).all()
 
 
-def test_saved_methods_give_the_same_sets(tmp_path):
+def test_saved_methods_give_the_same_sets(storage):
     with pytest.warns(UserWarning, match="sets with every class"):
         methods = [
             LAC().fit(CALIBRATION),
@@ -224,8 +224,8 @@ def test_saved_methods_give_the_same_sets(tmp_path):
             APS(per_class=True, randomized=False).fit(CALIBRATION),
         ]
     for method in methods:
-        method.save(tmp_path / "sets.bdl")
-        loaded = conformal.load(tmp_path / "sets.bdl")
+        method.save(storage / "sets.bdl")
+        loaded = conformal.load(storage / "sets.bdl")
         assert repr(loaded) == repr(method)
         ours, theirs = method(TEST), loaded(TEST)
         np.testing.assert_array_equal(ours.membership, theirs.membership)

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 
-def write(folder, name, size, splits):
+def write(folder, name, size, splits, files=1):
     """Writes files of TensorFlow Datasets like those of a download.
 
     Image i is a square of value i, its label i % 10.
@@ -22,21 +22,25 @@ def write(folder, name, size, splits):
             split=split,
             filetype_suffix="tfrecord",
         )
-        file = template.sharded_filepath(shard_index=0, num_shards=1)
-        with tf.io.TFRecordWriter(str(file)) as writer:
-            for i in range(count):
-                example = {
-                    "image": np.full((size, size, 3), i, "uint8"),
-                    "label": i % 10,
-                }
-                if "id" in features:
-                    example["id"] = str(i)
-                encoded = features.encode_example(example)
-                writer.write(features.serialize_example(encoded))
+        rows = np.array_split(range(count), files)
+        for index, of_file in enumerate(rows):
+            file = template.sharded_filepath(
+                shard_index=index, num_shards=files
+            )
+            with tf.io.TFRecordWriter(str(file)) as writer:
+                for i in of_file:
+                    example = {
+                        "image": np.full((size, size, 3), i, "uint8"),
+                        "label": i % 10,
+                    }
+                    if "id" in features:
+                        example["id"] = str(i)
+                    encoded = features.encode_example(example)
+                    writer.write(features.serialize_example(encoded))
         infos.append(
             tfds.core.SplitInfo(
                 name=split,
-                shard_lengths=[count],
+                shard_lengths=[len(of_file) for of_file in rows],
                 num_bytes=0,
                 filename_template=template,
             )

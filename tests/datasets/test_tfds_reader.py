@@ -9,6 +9,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_bdl import datasets
+from keras_bdl.datasets._tfds_reader import TFDSReader
+from tests.datasets.conftest import write
 
 
 def test_missing_network_raises_a_clear_error(tmp_path, monkeypatch):
@@ -104,3 +106,14 @@ def test_missing_tensorflow_datasets_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(ImportError, match=r'"keras-bdl\[examples\]"'):
         datasets.load("cifar10")
+
+
+def test_parts_number_their_examples_as_the_whole_set_does(tmp_path):
+    write(tmp_path, "cifar10", 32, {"train": 101, "test": 10})
+    reader = TFDSReader("cifar10", str(tmp_path))
+    found = [
+        (int(position), int(reader.decode(image)[0, 0, 0]))
+        for index in range(3)
+        for position, image, _ in reader.examples("train[:-1]", (index, 3))
+    ]
+    assert found == [(i, i) for i in range(100)]

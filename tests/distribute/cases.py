@@ -28,7 +28,7 @@ METHODS = {
     "ATMC": lambda: bdl.ATMC(1e-2),
     "OGN": lambda: bdl.OGN(1e-2),
     "VOGN": lambda: bdl.VOGN(1e-2),
-    "IVON": lambda: bdl.IVON(1e-2, initial_curvature=0.1),
+    "IVON": lambda: bdl.IVON(1e-3, initial_curvature=0.1),
     "KFAC": lambda: bdl.KFAC(1e-2, update_every=2, curvature_every=1),
     "NoisyKFAC": lambda: bdl.NoisyKFAC(1e-2, update_every=2, curvature_every=1),
 }
@@ -44,6 +44,8 @@ LAYERS = {
         keras.layers.Dense(*args, **kwargs), 0.2
     ),
 }
+# Steps in an execution. Of the four steps of an epoch, the last one is alone.
+AT_ONCE = {"MAP": 3}
 # Callbacks that observe a training. This model has no BatchNorm.
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
@@ -125,6 +127,8 @@ def local_values(model):
 
 def method(name, strategy, folder):
     kwargs = {"dense": LAYERS[name]} if name in LAYERS else {}
+    if name in AT_ONCE:
+        kwargs["steps_per_execution"] = AT_ONCE[name]
     if name in DRAWING:
         kwargs["samples"] = 2
     if name in OBJECTIVES:

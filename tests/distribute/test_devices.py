@@ -247,7 +247,6 @@ def test_a_port_in_use_is_explained(monkeypatch):
     ("arguments", "match"),
     [
         ({"jit_compile": True}, "`jit_compile` must be `False`"),
-        ({"steps_per_execution": 2}, "`steps_per_execution` must be 1"),
         ({"sample_replicas": 3}, "must divide the number of replicas"),
         ({"sample_replicas": 0}, "an integer of at least 1"),
     ],

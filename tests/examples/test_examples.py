@@ -53,6 +53,14 @@ def test_quickstart_prints_a_report():
     assert "first image of an unknown digit" in printed
 
 
+def test_evaluation_of_many_rows_prints_time_and_memory(run):
+    assert "evaluate: " in run("benchmarks/evaluation.py")
+
+
+def test_sizes_of_conformal_sets_are_printed(run):
+    assert "APS per class" in run("benchmarks/conformal_size.py")
+
+
 def test_overhead_prints_its_ratios():
     # The peak memory of the process of all tests is more than this one adds.
     assert start("benchmarks/overhead.py").count(" / ") == 5
@@ -212,6 +220,12 @@ def test_radial_robustness_prints_its_tables_and_draws_them(run, tmp_path):
         assert set(of_task) == {"mean-field", "Radial"}
     pictures = {p.stem for p in tmp_path.glob("*.png")}
     assert pictures == {"scale", "training", "robustness"}
+
+
+def test_growth_of_classes_prints_passes_and_their_exponent():
+    printed = start("benchmarks/growth_classes.py")
+    assert len(re.findall(r"^ +\d+( +\d+\.\d+){4} +\d+$", printed, re.M)) == 2
+    assert re.search(r"^exponent -?\d", printed, re.M)
 
 
 def test_prediction_benchmark_prints_a_line_for_each_posterior(run):

@@ -45,6 +45,29 @@ def run(monkeypatch):
     return run
 
 
+def test_variables_of_a_tpu_are_set_and_checked(run, monkeypatch, tmp_path):
+    variables = program.environment.LIBRARY, program.environment.C_API
+    for name in variables:
+        monkeypatch.setenv(name, "")  # so that both are removed in the end
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(program.environment, "IMAGE", Path(__file__))
+    monkeypatch.setattr(program, "run", lambda *_: None)
+    monkeypatch.setenv("TPU_LOAD_LIBRARY", "0")
+    run(ONE, "--out", tmp_path)  # on no TPU
+    assert not os.environ.keys() & {*variables}
+    with pytest.raises(SystemExit, match="TPU_LOAD_LIBRARY=0. is for pods"):
+        run(ONE, "--out", tmp_path, "--strategy", "tpu")
+    monkeypatch.delenv("TPU_LOAD_LIBRARY")
+    run(ONE, "--out", tmp_path, "--strategy", "tpu")
+    assert [os.environ[name] for name in variables] == [__file__, "true"]
+
+
+def test_pod_is_refused_in_one_sentence(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(program.environment, "num_hosts", lambda _: 4)
+    with pytest.raises(SystemExit, match="one host.*Received: a TPU of 4 "):
+        run(ONE, "--out", tmp_path)
+
+
 @pytest.fixture(scope="module")
 def names():
     listed = start("--list")

@@ -429,6 +429,18 @@ def test_layers_refuse_unsupported_arguments():
         layers.MeanFieldDense(3, lora_rank=2)
 
 
+@pytest.mark.parametrize("kind", ["MeanField", "Radial"])
+def test_every_weight_starts_with_the_same_standard_deviation(kind):
+    layer = getattr(bdl.layers, f"{kind}Dense")(20)
+    layer.build((None, 30))
+    for posterior in layer.weight_posteriors:
+        np.testing.assert_allclose(
+            posterior.distribution().variance,
+            np.full(posterior.shape, np.log1p(np.exp(-5.0)) ** 2),
+            rtol=1e-4,
+        )
+
+
 def test_truncated_noise_has_the_moments_of_a_truncated_normal():
     from scipy.stats import kstest
     from scipy.stats import truncnorm

@@ -150,7 +150,7 @@ METHODS = {
         "train_samples": 4,
     },
     "IVON": lambda: {
-        "optimizer": bdl.IVON(0.3, N, beta_2=0.99, **START),
+        "optimizer": bdl.IVON(0.03, N, beta_2=0.99, **START),
         "train_samples": 4,
     },
     "sampled VI": lambda: {

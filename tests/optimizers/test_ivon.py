@@ -50,7 +50,10 @@ class Transcription:
             self.m[i] = BETA_1 * self.m[i] + (1 - BETA_1) * g
             m_hat = self.m[i] / (1 - BETA_1**self.steps)
             move = (m_hat + delta * self.mean[i]) / (self.h[i] + delta)
-            rate = RATE * (START_CURVATURE + delta if self.rescale else 1.0)
+            rate = RATE
+            if self.rescale:
+                rate *= (START_CURVATURE + delta) / (1 - BETA_1)
+                rate *= 1 - BETA_1**self.steps
             move = np.clip(move, -self.clip, self.clip)
             self.mean[i] = self.mean[i] - rate * move
 
@@ -123,6 +126,23 @@ def test_posterior_has_the_variances_of_training():
     state = optimizer.posterior(model).get_state()
     assert_same(state["variance"], [1 / (N * h + DELTA) for h in expected.h])
     assert_same(state["mean"], expected.mean)
+
+
+def test_with_little_noise_the_first_steps_are_those_of_sgd_with_momentum():
+    little = {"prior_precision": 1e-6, "dataset_size": 10**9, "beta_2": 0.99999}
+    models = [
+        softmax_regression(optimizer)
+        for optimizer in (
+            ivon(**little),
+            keras.optimizers.SGD(RATE, momentum=BETA_1),
+        )
+    ]
+    for _ in range(20):
+        for model in models:
+            model.train_on_batch(X, Y)
+    ours, of_sgd = (model.get_weights() for model in models)
+    for a, b, start in zip(ours, of_sgd, START, strict=True):
+        np.testing.assert_allclose(a - start, b - start, rtol=0.01, atol=1e-3)
 
 
 def test_excluded_weights_move_as_in_sgd_with_momentum():

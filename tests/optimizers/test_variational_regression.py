@@ -76,7 +76,7 @@ def test_vogn_converges_to_the_exact_mean_and_empirical_fisher():
 def test_ivon_converges_to_the_best_independent_gaussian():
     mean, h = fixed_point(
         bdl.IVON(
-            0.03,
+            0.015,
             N,
             prior_precision=DELTA,
             initial_curvature=0.1,

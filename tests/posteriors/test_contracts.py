@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.layers import MeanFieldDense
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
@@ -134,10 +135,12 @@ def test_a_file_without_pickle_holds_the_whole_posterior(
     model, posterior = built(kind)
     for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
         monkeypatch.setattr(pickle, name, forbidden)
-    posterior.save(tmp_path / "p.bdl")
     other = architecture(kind, units=4)
-    for stream in (False, True):
-        loaded = load(tmp_path / "p.bdl", stream=stream)
+    bucket = f"ram://contracts/{kind}"
+    for folder, stream in ((tmp_path, False), (bucket, True)):
+        path = StoragePath(folder) / "p.bdl"
+        posterior.save(path)
+        loaded = load(path, stream=stream)
         loaded.check(model)
         assert type(loaded) is type(posterior)
         assert repr(loaded) == repr(posterior)

@@ -15,7 +15,6 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PredictOptions
-from keras_bdl.prediction import _posterior_samples as sample_stack
 from keras_bdl.prediction import _sample_loop as sample_loop
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
@@ -832,19 +831,20 @@ def test_auto_says_how_many_samples_were_drawn(capsys):
     assert says(0.5) == says(0.05) == "drawn once"
 
 
-def test_samples_larger_than_the_memory_give_the_same(monkeypatch, capsys):
+def test_samples_larger_than_stack_bytes_give_the_same(capsys):
     model = network()
     posterior = gaussian(model)
     whole = predict(model, X, posterior, samples=5, seed=2, verbose=0)
     of_one = sum(w.nbytes for w in posterior.mean())
-    monkeypatch.setattr(sample_stack, "MEMORY", 2 * of_one + 1)
+    options = PredictOptions(stack_bytes=2 * of_one + 1)
+    kwargs = {"samples": 5, "options": options}
     parts = predict(
-        model, X, posterior, samples=5, seed=3, batch_size=8, verbose=2
+        model, X, posterior, seed=3, batch_size=8, verbose=2, **kwargs
     )
     assert "drawn again for each part of the data, in 3 groups" in (
         capsys.readouterr().out
     )
-    parts = predict(model, X, posterior, samples=5, seed=2, verbose=0)
+    parts = predict(model, X, posterior, seed=2, verbose=0, **kwargs)
     for name in ("mean", "stddev", "expected_entropy", "standard_error"):
         np.testing.assert_allclose(
             getattr(parts, name), getattr(whole, name), 1e-5, 1e-6

@@ -1,21 +1,26 @@
 """Files in buckets, for which `ram://` of TensorFlow stands."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import time
 import uuid
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_bdl as bdl
 from keras_bdl import callbacks
 from keras_bdl import conformal
+from keras_bdl import datasets
 from keras_bdl import posteriors
 from keras_bdl._saving._state_file import read_state
 from keras_bdl._saving._state_file import write_state
 from keras_bdl._saving._storage_path import StoragePath
+from tests.helpers import assert_equal
 from tests.saving.killed_writer import Killed
 from tests.saving.killed_writer import killed_at_change
 
@@ -203,23 +208,37 @@ def test_only_files_of_a_dead_writer_are_removed(storage, monkeypatch):
     assert living.exists() and other.exists() and not dead.exists()
 
 
-def takers():
-    """Returns what takes a path, by name."""
-    ensemble = posteriors.Ensemble([[np.ones(2)]])
-    prediction_sets = conformal.LAC()
-    return {
-        "Checkpoint": callbacks.Checkpoint,
-        "SampleCollector": lambda p: callbacks.SampleCollector(1, directory=p),
-        "posterior.save": ensemble.save,
-        "posteriors.load": posteriors.load,
-        "conformal.save": prediction_sets.save,
-        "conformal.load": conformal.load,
-        "write_state": lambda path: write_state(path, OLD),
-        "read_state": read_state,
-    }
+@functools.cache
+def model():
+    made = bdl.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    made.compile("sgd", bdl.likelihoods.Gaussian(1.0))
+    return made
 
 
-@pytest.mark.parametrize("name", takers())
+def average():
+    ensemble = posteriors.Ensemble([model().get_weights()])
+    return bdl.PosteriorPredictive(model(), ensemble)
+
+
+TAKERS = {
+    "Checkpoint": callbacks.Checkpoint,
+    "SampleCollector": lambda p: callbacks.SampleCollector(1, directory=p),
+    "posterior.save": lambda p: posteriors.Ensemble([[np.ones(2)]]).save(p),
+    "posteriors.load": posteriors.load,
+    "conformal.save": lambda p: conformal.LAC().save(p),
+    "conformal.load": conformal.load,
+    "write_state": lambda p: write_state(p, OLD),
+    "read_state": read_state,
+    "Model.save": lambda p: model().save(p),
+    "Model.save_weights": lambda p: model().save_weights(p),
+    "Model.export": lambda p: model().export(p),
+    "PosteriorPredictive.save": lambda p: average().save(p),
+    "PosteriorPredictive.export": lambda p: average().export(p),
+    "datasets.load": lambda p: datasets.load("cifar10", data_dir=p),
+}
+
+
+@pytest.mark.parametrize("name", TAKERS)
 @pytest.mark.parametrize(
     "path",
     [
@@ -237,10 +256,24 @@ def test_path_that_cannot_be_served_is_refused_in_one_sentence(
     if name == "conformal.save":
         monkeypatch.setattr(conformal.LAC, "get_state", lambda self: OLD)
     with pytest.raises(ValueError, match="^`path` ") as error:
-        takers()[name](path)
+        TAKERS[name](path)
     sentence, _, received = str(error.value).partition(" Received: ")
     assert sentence.count(". ") == 0 and received
     assert not os.listdir(tmp_path)
+
+
+def test_models_are_saved_and_exported(storage):
+    model().save(storage / "model.keras")
+    loaded = keras.models.load_model(str(storage / "model.keras"))
+    assert_equal(loaded.get_weights(), model().get_weights())
+    model().save_weights(storage / "model.weights.h5")
+    loaded.set_weights([0 * w for w in loaded.get_weights()])
+    loaded.load_weights(str(storage / "model.weights.h5"))
+    assert_equal(loaded.get_weights(), model().get_weights())
+    model().export(storage / "served", verbose=False)
+    served = tf.saved_model.load(str(storage / "served"))
+    x = np.ones((1, 2), "float32")
+    np.testing.assert_allclose(served.serve(x), model()(x), rtol=1e-6)
 
 
 def test_scheme_file_and_a_drive_of_windows_are_local(tmp_path, monkeypatch):

@@ -1,0 +1,1 @@
+"""The parts of `defaults.py`: the sets of the panel, the settings, the runs."""
