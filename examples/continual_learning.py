@@ -28,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from radial_experiments.settings import RadialRho
 
 import keras_bdl as bdl
 from keras_bdl.extend import StoragePath
@@ -36,26 +37,14 @@ from keras_bdl.extend import StoragePath
 tf.get_logger().setLevel("ERROR")
 
 
-class Stddev(keras.initializers.Initializer):
-    """Initial rho that gives each weight the same standard deviation."""
-
-    def __init__(self, stddev, radial):
-        self.stddev, self.radial = stddev, radial
-
-    def __call__(self, shape, dtype=None):
-        # A Radial weight has the standard deviation softplus(rho) / sqrt(D).
-        size = math.prod(shape) if self.radial else 1
-        scale = self.stddev * math.sqrt(size)
-        rho = scale + math.log(-math.expm1(-scale))
-        return keras.ops.full(shape, rho, dtype)
-
-
 def small_noise(kind):
-    return Stddev(0.1, radial=kind == "radial")
+    del kind
+    return keras.initializers.Constant(math.log(math.expm1(0.1)))
 
 
 def small_rho(kind):
-    return keras.initializers.Constant(-6.0)
+    start = RadialRho if kind == "radial" else keras.initializers.Constant
+    return start(-6.0)
 
 
 @dataclasses.dataclass

@@ -66,16 +66,23 @@ class WeightPosterior:
     ) -> WeightDistribution:
         """Returns the distribution with the tensors that `read` returns."""
         mean, rho, *_ = tensors or self.read()
-        # softplus(rho) is the standard deviation of a weight in each family.
-        # A Radial scale grows with the size of the tensor: as a variable, it
-        # would need steps of this size.
-        width = self.family.width(math.prod(self.shape))
-        return self.family(mean, ops.softplus(rho) / width)
+        return distribution_of(self.family, self.shape, mean, rho)
 
     def prior_distribution(self, tensors: list[ArrayLike]) -> Any:
         """Returns the prior with the tensors that `read` returns."""
         _, _, *stored = tensors
         return self.prior.distribution(*stored) if stored else self.prior
+
+
+def distribution_of(
+    family: type[WeightDistribution], shape: tuple, mean: Any, rho: Any
+) -> WeightDistribution:
+    """Returns the distribution whose weights have the deviation softplus(rho).
+
+    The scale of a Radial tensor grows with its size: as a variable, the scale
+    would need steps of this size.
+    """
+    return family(mean, ops.softplus(rho) / family.width(math.prod(shape)))
 
 
 def normals(
@@ -129,7 +136,7 @@ def _program(kinds: tuple, bound: float) -> Callable:
         for (family, shape), (mean, rho) in zip(kinds, tensors, strict=True):
             end = start + family.num_normals(math.prod(shape))
             noise = family.noise(numbers[start:end], shape)
-            found.append(family(mean, ops.softplus(rho)).draw(noise))
+            found.append(distribution_of(family, shape, mean, rho).draw(noise))
             start = end
         return found
 
