@@ -442,6 +442,25 @@ def test_every_weight_starts_with_the_same_standard_deviation(kind):
         )
 
 
+@pytest.mark.parametrize("kind", ["MeanField", "Radial"])
+def test_drawn_weights_have_the_standard_deviation_softplus_rho(kind):
+    stddev, draws = 0.3, 2000
+    layer = getattr(bdl.layers, f"{kind}Dense")(
+        20,
+        rho_initializer=keras.initializers.Constant(np.log(np.expm1(stddev))),
+        dataset_size=1,
+    )
+    layer.build((None, 30))
+    mean = layer.kernel_mean.numpy()
+    squares = [
+        np.mean((np.asarray(layer.sample_weights(seed)[0][1]) - mean) ** 2)
+        for seed in range(draws)
+    ]
+    # The square of the length of Radial noise has the variance 2.
+    error = stddev**2 * np.sqrt(2 / draws)
+    assert_moment(np.mean(squares), stddev**2, error)
+
+
 def test_truncated_noise_has_the_moments_of_a_truncated_normal():
     from scipy.stats import kstest
     from scipy.stats import truncnorm
