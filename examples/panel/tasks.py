@@ -46,7 +46,14 @@ class PanelTask:
 def shortened(task, size):
     """Returns the task with its first examples and one step."""
     train, test = (tuple(a[:size] for a in p) for p in (task.train, task.test))
-    return dataclasses.replace(task, train=train, test=test, steps=1)
+    return dataclasses.replace(
+        task,
+        train=train,
+        test=test,
+        steps=1,
+        shifted={name: x[:size] for name, x in task.shifted.items()},
+        unknown=None if task.unknown is None else task.unknown[:size],
+    )
 
 
 def shifts(x, seed=0):
