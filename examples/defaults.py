@@ -51,8 +51,9 @@ def regrets(losses):
 
     `losses` is an array (settings, tasks).
     """
-    losses = np.where(np.isfinite(losses), losses, np.inf)
-    return np.minimum(losses - losses.min(0), WORST)
+    finite = np.isfinite(losses)
+    losses = np.where(finite, losses, 1e9)
+    return np.where(finite, np.minimum(losses - losses.min(0), WORST), WORST)
 
 
 def chosen_without(regret):
@@ -67,7 +68,7 @@ def lines(method, tasks, losses):
     chosen = chosen_without(regret) if len(tasks) > 1 else None
     rows = []
     for t, task in enumerate(tasks):
-        best = int(losses[:, t].argmin())
+        best = int(regret[:, t].argmin())
         row = [
             *(method, task, f"{losses[0, t]:.3f}", f"{regret[0, t]:.3f}"),
             name_of(settings[best]),

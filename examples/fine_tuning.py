@@ -183,7 +183,7 @@ METHODS = {
     "plain": plain,
     "Laplace, adapters": functools.partial(laplace, subset="all"),
     "Laplace, last layer": laplace,
-    "IVON": functools.partial(natural_gradient, optimizer=bdl.IVON, rate=0.1),
+    "IVON": functools.partial(natural_gradient, optimizer=bdl.IVON, rate=0.05),
     "VOGN": functools.partial(natural_gradient, optimizer=bdl.VOGN, rate=0.05),
     "SWAG": swag,
     "MC dropout": dropout,

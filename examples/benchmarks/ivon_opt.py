@@ -52,7 +52,7 @@ def images(args):
 
 
 def initial_curvature(train):
-    """Returns the default of `keras_bdl.IVON`, for both libraries."""
+    """Returns the initial curvature for both libraries."""
     return 8 / len(train[0]) ** 0.5
 
 
@@ -114,13 +114,17 @@ def nll_of_ours(model, train, test, epochs, seed):
     x, y = train
     steps = epochs * -(-len(x) // BATCH)
     settings = dict(SETTINGS)
+    start = initial_curvature(train)
+    # `ivon-opt` multiplies its steps by no power of `1 - beta_1`.
+    scale = start + SETTINGS["prior_precision"] / len(x)
     rate = keras.optimizers.schedules.CosineDecay(
-        settings.pop("learning_rate"), steps
+        scale * settings.pop("learning_rate"), steps
     )
     model.compile(
         bdl.IVON(
             rate,
-            initial_curvature=initial_curvature(train),
+            initial_curvature=start,
+            rescale_learning_rate=False,
             **settings,
             seed=seed,
         ),

@@ -99,8 +99,14 @@ def run(task, method, setting, seed, data_dir, smoke=False):
         data = shortened(data, 100)
     training = PanelTraining(data, seed)
     start = time.perf_counter()
-    predict = PANEL_METHODS[method](training, **setting)
-    found = scores(data, predict, time.perf_counter() - start)
+    try:
+        predict = PANEL_METHODS[method](training, **setting)
+        found = scores(data, predict, time.perf_counter() - start)
+    except ValueError as error:
+        if "must be finite" not in str(error):
+            raise
+        # The run diverged.
+        found = {"nll": float("inf"), "seconds": time.perf_counter() - start}
     keras.utils.clear_session()
     return found
 

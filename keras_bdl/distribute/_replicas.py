@@ -4,7 +4,6 @@ Each replica also has a copy of each variable, to read and to restore.
 """
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -89,16 +88,23 @@ def looping_in_python(model: Any, function: Callable) -> Callable:
     The loop that Keras traces passes a batch that may be missing from step to
     step. TensorFlow cannot do so on several CPUs.
     """
+    steps: list[tuple[Any, Any]] = []  # a spec may hold dictionaries
 
-    @functools.cache
-    def step_on(spec: Any) -> Callable:
+    def step_on(spec: Any) -> Any:
+        for known, made in steps:
+            if known == spec:
+                return made
+
         def step(data: Any) -> Any:
             return function([data])
 
-        if model.run_eagerly:
-            return step
-        # Without the signature, each replica would see the size of its part.
-        return tf.function(step, input_signature=[spec], autograph=False)
+        made = step
+        if not model.run_eagerly:
+            # Without the signature, each replica would see the size of its
+            # part.
+            made = tf.function(step, input_signature=[spec], autograph=False)
+        steps.append((spec, made))
+        return made
 
     def run(iterator: Any) -> Any:
         data = next(iterator)  # its `StopIteration` ends the epoch in Keras

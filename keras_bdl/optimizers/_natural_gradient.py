@@ -71,9 +71,10 @@ class NaturalGradientOptions(TypedDict, total=False):
             to `("BatchNormalization",)`.
         beta_1: Decay of the momentum. Defaults to `0.9`.
         rescale_learning_rate: Whether steps are multiplied by
-            `s_0 + delta_t`, with s_0 the initial curvature. The first steps are
-            then like those of SGD with the same learning rate. Has no effect
-            with `initial_curvature="first_batch"`. Defaults to `True`.
+            `s_0 + delta_t`, with s_0 the initial curvature, and in `IVON` by
+            `(1 - beta_1^t) / (1 - beta_1)`. The first steps are then like those
+            of SGD with the same learning rate. Has no effect with
+            `initial_curvature="first_batch"`. Defaults to `True`.
         gradient_accumulation_steps: k, the number of batches of `fit` for one
             step, at least 2. Gradients and curvature are averages over the k
             batches. With equal batches, the step is that of one batch with all

@@ -516,9 +516,12 @@ def _parts(indices: list[int], size: int) -> Iterator[list[int]]:
 
 def _largest_part(draws: PosteriorDraws, wanted: int, nbytes: int) -> int:
     """Returns how many samples have at most this size, at least one."""
-    if wanted * sum(map(_nbytes, draws.model_values)) <= nbytes:
+    size = sum(map(_nbytes, draws.model_values))
+    if wanted * size <= nbytes:
         return wanted
-    size = _nbytes_of_one(draws, range(len(draws)))
+    # The other samples of a mixture may vary more weights than the first two.
+    if not isinstance(draws.posterior, Mixture):
+        size = _nbytes_of_one(draws, range(len(draws)))
     return min(wanted, max(1, nbytes // max(1, size)))
 
 

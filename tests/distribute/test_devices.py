@@ -311,6 +311,22 @@ def test_strategies_out_of_step_are_refused(replicas, mirrored):
         model.compile("sgd", LOSS)
 
 
+def test_several_steps_at_once_take_inputs_with_names(mirrored):
+    x, y = data(40)
+    named = {"first": x[:, :2], "second": x[:, 2:]}
+    weights = []
+    for steps in (1, 2):
+        keras.utils.set_random_seed(1)
+        with mirrored.scope():
+            inputs = {n: keras.Input((2,), name=n) for n in named}
+            joined = keras.layers.Concatenate()(list(inputs.values()))
+            model = bdl.Model(inputs, keras.layers.Dense(2)(joined))
+            model.compile("sgd", LOSS, steps_per_execution=steps)
+        model.fit(named, y, batch_size=8, shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+    np.testing.assert_allclose(weights[0][0], weights[1][0], rtol=1e-6)
+
+
 def test_an_optimizer_by_name_may_be_compiled_outside_of_the_scope(mirrored):
     with mirrored.scope():
         model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])

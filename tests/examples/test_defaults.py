@@ -65,6 +65,19 @@ def test_leaderboard_shows_all_scores_of_the_defaults(run, tmp_path):
     assert rows[0].endswith("| 1.0 |")
 
 
+@pytest.mark.filterwarnings("ignore:The training diverges")
+def test_a_run_that_diverges_counts_3_nats_and_is_never_the_best(
+    panel, run, tmp_path, monkeypatch
+):
+    # "digits" has more test images than a short run.
+    grid = [{"learning_rate": 1e38}, {}]
+    monkeypatch.setitem(panel["settings"].GRIDS, "SGD", grid)
+    args = "--tasks", "digits", "--methods", "SGD", "--smoke"
+    run("defaults.py", *args, "--out", tmp_path)
+    (row,) = (tmp_path / "table.md").read_text().splitlines()[2:]
+    assert row == "| SGD | digits | inf | 3.000 | defaults |"
+
+
 def test_each_network_of_the_panel_trains_and_is_scored(panel):
     tasks, runs = panel["tasks"], panel["runs"]
     x = RNG.normal(size=(20, 8, 8, 1)).astype("float32")

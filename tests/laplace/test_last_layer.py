@@ -393,6 +393,61 @@ def test_outputs_that_depend_on_each_other_keep_the_backward_passes(
     assert len([h for h in posterior._curvature if h is not None]) == 4
 
 
+class Warm(layers.Activation):
+    def call(self, inputs):
+        return super().call(inputs / 3.0)
+
+
+class WarmSoftmax(layers.Softmax):
+    def call(self, inputs, mask=None):
+        return super().call(inputs / 3.0, mask)
+
+
+@pytest.mark.parametrize("last", [lambda: Warm("softmax"), WarmSoftmax])
+def test_subclasses_with_their_own_function_have_its_information(
+    last,
+):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(4), last()])
+    model.compile("sgd", CLASSES())
+    posterior = fit(model, VECTORS)
+    weights = model.get_weights()
+    plain = keras.Sequential([keras.Input((3,)), layers.Dense(4)])
+    plain.set_weights([w / 3.0 for w in weights])
+    plain.compile("sgd", CLASSES(True))
+    # The logits are a third, and their curvature a ninth.
+    of_logits = fit(plain, VECTORS, prior_precision=9.0)
+    ours, other = (
+        dense(p.covariance_blocks()[0]) for p in (posterior, of_logits)
+    )
+    np.testing.assert_allclose(ours, 9.0 * other, rtol=1e-3, atol=1e-5)
+
+
+class Product(layers.Layer):
+    """A layer of a user: no activation, and its own name for the weight."""
+
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], 4))
+
+    def call(self, inputs):
+        return inputs @ self.w
+
+
+@pytest.mark.filterwarnings("ignore:Per-example curvature has no rule")
+def test_a_last_layer_of_the_user_is_fitted_without_closed_forms():
+    model = keras.Sequential([keras.Input((3,)), Product()])
+    model.compile("sgd", CLASSES(True))
+    plain = keras.Sequential([keras.Input((3,)), *head(4, None, bias=False)])
+    plain.set_weights(model.get_weights())
+    plain.compile("sgd", CLASSES(True))
+    ours, known = (
+        fit(m, VECTORS, structure="diagonal") for m in (model, plain)
+    )
+    np.testing.assert_allclose(
+        *[p.covariance_blocks()[0].values for p in (ours, known)], rtol=1e-5
+    )
+
+
 class Subclass(keras.Model):
     def __init__(self):
         super().__init__()

@@ -9,7 +9,10 @@ from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
+from keras_bdl.posteriors import Mixture
 from keras_bdl.prediction import PredictOptions
+from keras_bdl.prediction._posterior_samples import PosteriorDraws
+from keras_bdl.prediction._posterior_samples import SampleStacks
 from tests.helpers import predict_arguments
 
 X = np.random.default_rng(0).normal(size=(22, 4)).astype("float32")
@@ -198,3 +201,20 @@ def test_mixture_with_laplace_warns_that_it_is_not_linearised():
     mixture = keras_bdl.posteriors.Mixture([laplace, laplace])
     with pytest.warns(UserWarning, match="A mixture is not linearised"):
         predict(model, X, mixture, samples=2, verbose=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stacks_of_a_mixture_keep_the_limit_if_components_vary_other_weights(
+    seed,
+):
+    model = network()
+    mean = [np.array(v) for v in model.trainable_variables]
+    one = sum(m.nbytes for m in mean)
+    of_bias = [None] * (len(mean) - 1) + [np.ones_like(mean[-1])]
+    mixture = Mixture([Gaussian(mean, of_bias), gaussian(model)], [3, 1])
+    limit = 4 * one + 200  # the statistics and the seeds of the network
+    with pytest.warns(UserWarning, match="BatchNorm"):
+        draws = PosteriorDraws(model, mixture, samples=24, seed=seed)
+    stacks = list(SampleStacks(draws, limit))
+    assert sum(map(len, stacks)) == 24
+    assert max(stack.nbytes for stack in stacks) <= limit
