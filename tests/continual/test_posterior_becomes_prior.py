@@ -179,7 +179,7 @@ def test_gaussian_prior_of_a_radial_layer_has_the_kl_of_the_closed_form():
     mean, rho = rng.normal(size=(2, 8, 5))
     layer.set_weights([mean, rho, *layer.get_weights()[2:]])
     layer.posterior_becomes_prior()
-    scale = np.log1p(np.exp(rho))
+    scale = np.sqrt(40) * np.log1p(np.exp(rho))
     prior = mean, scale / np.sqrt(40)
     start = float(layer.kl_divergence())
     assert start == pytest.approx(radial_kl(mean, scale, *prior), rel=1e-5)
@@ -190,7 +190,7 @@ def test_gaussian_prior_of_a_radial_layer_has_the_kl_of_the_closed_form():
     found = float(layer.kl_divergence())
     assert found == pytest.approx(start + added, rel=1e-5)
     layer.kernel_rho.assign(rho + shift)
-    scales = np.log1p(np.exp(rho + shift))
+    scales = np.sqrt(40) * np.log1p(np.exp(rho + shift))
     expected = radial_kl(mean + shift, scales, *prior)
     assert float(layer.kl_divergence()) == pytest.approx(expected, rel=1e-5)
 
