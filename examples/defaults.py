@@ -16,7 +16,6 @@ The tasks "digits", "series, LSTM" and "text, attention" need no files.
 """
 
 import argparse
-import json
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -24,8 +23,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 from keras_bdl.extend import StoragePath
-from panel.runs import key
-from panel.runs import run
+from panel.runs import kept
+from panel.runs import table
 from panel.settings import GRIDS
 from panel.tasks import TASKS
 
@@ -45,23 +44,6 @@ def arguments():
     add("--smoke", action="store_true", help="seconds only")
     add("--out", type=StoragePath, default="results/defaults")
     return parser.parse_args()
-
-
-def finished(file):
-    """Returns the scores in a file, or `None`."""
-    return json.loads(file.read_text())["scores"] if file.exists() else None
-
-
-def trained(args, task, method, setting, seed):
-    """Returns the scores of a run, from its file if it is finished."""
-    file = args.out / f"{key(task, method, setting, seed, args.smoke)}.json"
-    found = finished(file)
-    if found is None:
-        print(f"{task}: {method} {setting or 'defaults'}, seed {seed}")
-        found = run(task, method, setting, seed, args.data_dir, args.smoke)
-        names = {"task": task, "method": method, "setting": setting}
-        file.write_text(json.dumps({**names, "seed": seed, "scores": found}))
-    return found
 
 
 def regrets(losses):
@@ -110,15 +92,6 @@ HEADS = (
 )
 
 
-def table(rows):
-    """Returns a table in Markdown."""
-    head = HEADS[: len(rows[0])]
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in (head, ["---"] * len(head), *rows)
-    )
-
-
 def main():
     args = arguments()
     tasks = args.tasks or (TASKS if args.data_dir else WITHOUT_FILES)
@@ -130,12 +103,12 @@ def main():
         for t, task in enumerate(tasks):
             for s, setting in enumerate(GRIDS[method]):
                 of_seeds = [
-                    trained(args, task, method, setting, seed)["nll"]
+                    kept(args, task, method, setting, seed)["nll"]
                     for seed in range(args.seeds)
                 ]
                 losses[s, t] = np.mean(of_seeds)
         rows += lines(method, list(tasks), losses)
-        text = table(rows)
+        text = table(HEADS[: len(rows[0])], rows)
         (args.out / "table.md").write_text(text + "\n")
         print("\n".join(text.splitlines()[-len(tasks) :]))
     worst = max(float(row[3]) for row in rows)

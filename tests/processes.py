@@ -68,6 +68,8 @@ def _run(argv, environment, writer):
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = argv
+    # A script may start processes of its own.
+    multiprocessing.current_process().daemon = False
     if argv[0].endswith(".py"):
         sys.path.insert(0, os.path.dirname(argv[0]))
         runpy.run_path(argv[0], run_name="__main__")

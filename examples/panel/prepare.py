@@ -54,7 +54,10 @@ def prepare(name, features, parts, data_dir):
         "features": tfds.features.FeaturesDict(features),
         "parts": parts,
     }
-    builder = type(name, (_Arrays,), members)(data_dir=data_dir)
+    # The catalogue may know a data set of this name.
+    with tfds.core.registered.skip_registering():
+        kind = type(name, (_Arrays,), members)
+    builder = kind(data_dir=data_dir)
     builder.download_and_prepare()
     print(f"{name}: {builder.data_path}")
 

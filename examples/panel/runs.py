@@ -109,3 +109,27 @@ def run(task, method, setting, seed, data_dir, smoke=False):
         found = {"nll": float("inf"), "seconds": time.perf_counter() - start}
     keras.utils.clear_session()
     return found
+
+
+def kept(args, task, method, setting, seed):
+    """Returns the scores of a run, from its file if it is finished.
+
+    `args` has the options `out`, `data_dir` and `smoke`.
+    """
+    name = key(task, method, setting, seed, args.smoke)
+    file = args.out / f"{name}.json"
+    if file.exists():
+        return json.loads(file.read_text())["scores"]
+    print(f"{task}: {method} {setting or 'defaults'}, seed {seed}", flush=True)
+    found = run(task, method, setting, seed, args.data_dir, args.smoke)
+    facts = {"task": task, "method": method, "setting": setting, "seed": seed}
+    file.write_text(json.dumps({**facts, "scores": found}))
+    return found
+
+
+def table(heads, rows):
+    """Returns a table in Markdown."""
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in (heads, ["---"] * len(heads), *rows)
+    )

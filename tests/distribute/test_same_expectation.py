@@ -212,7 +212,6 @@ def test_radial_has_mean_and_variance_of_gradients(mirrored):
         weights=weights,
         steps=steps,
     )
-    size, variance = 3 * steps, STDDEV**2 / weights
-    assert_moments(means, GRADIENT + MEAN / size, OF_REPLICAS * variance)
-    slope = STDDEV / weights
-    assert_moments(rhos, of_rho(slope + (slope - 1 / STDDEV) / size))
+    size = 3 * steps
+    assert_moments(means, GRADIENT + MEAN / size, OF_REPLICAS * STDDEV**2)
+    assert_moments(rhos, of_rho(STDDEV + (STDDEV - 1 / STDDEV) / size))

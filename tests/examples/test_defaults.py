@@ -67,6 +67,17 @@ def test_a_run_that_diverges_counts_3_nats_and_is_never_the_best(
     assert row == "| SGD | digits | inf | 3.000 | defaults |"
 
 
+def test_leaderboard_shows_all_scores_of_the_defaults(run, tmp_path):
+    args = ("--task", "digits", "--seeds", 1, "--methods", "IVON")
+    printed = run("leaderboard.py", *args, "--out", tmp_path)
+    head, _, *rows = (tmp_path / "digits.md").read_text().splitlines()
+    assert "| NLL | ECE | turned: NLL | noise: NLL | time / SGD |" in head
+    names = [row.split(" | ")[0] for row in rows]
+    assert names == ["| SGD", "| IVON"]
+    assert all(row in printed for row in rows)
+    assert rows[0].endswith("| 1.0 |")
+
+
 def test_each_network_of_the_panel_trains_and_is_scored(panel):
     tasks, runs = panel["tasks"], panel["runs"]
     x = RNG.normal(size=(20, 8, 8, 1)).astype("float32")
