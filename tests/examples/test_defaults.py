@@ -78,6 +78,27 @@ def test_leaderboard_shows_all_scores_of_the_defaults(run, tmp_path):
     assert rows[0].endswith("| 1.0 |")
 
 
+def test_leaderboard_counts_runs_that_diverge(
+    panel, run, tmp_path, monkeypatch
+):
+    nlls = iter([0.5, 0.7, float("inf"), 0.3])
+
+    def scores(*_):
+        nll = next(nlls)
+        more = {"accuracy": 0.9} if np.isfinite(nll) else {}
+        return {**more, "nll": nll, "seconds": 2.0}
+
+    monkeypatch.setattr(panel["runs"], "run", scores)
+    args = ("--task", "digits", "--seeds", 2, "--methods", "IVON")
+    run("leaderboard.py", *args, "--out", tmp_path)
+    assert (tmp_path / "digits.md").read_text().splitlines() == [
+        "| method | accuracy | NLL | time / SGD |",
+        "| --- | --- | --- | --- |",
+        "| SGD | 0.900 ± 0.000 | 0.600 ± 0.100 | 1.0 |",
+        "| IVON | 0.900 (1 of 2 without) | 0.300 (1 of 2 without) | 1.0 |",
+    ]
+
+
 def test_each_network_of_the_panel_trains_and_is_scored(panel):
     tasks, runs = panel["tasks"], panel["runs"]
     x = RNG.normal(size=(20, 8, 8, 1)).astype("float32")
