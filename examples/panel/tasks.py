@@ -45,12 +45,14 @@ class PanelTask:
 
 def shortened(task, size):
     """Returns the task with its first examples and one step."""
+    train, test = (tuple(a[:size] for a in p) for p in (task.train, task.test))
     return dataclasses.replace(
         task,
-        train=tuple(part[:size] for part in task.train),
-        test=tuple(part[:size] for part in task.test),
-        shifted={name: x[:size] for name, x in task.shifted.items()},
+        train=train,
+        test=test,
         steps=1,
+        shifted={name: x[:size] for name, x in task.shifted.items()},
+        unknown=None if task.unknown is None else task.unknown[:size],
     )
 
 

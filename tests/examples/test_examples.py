@@ -18,9 +18,9 @@ from tests.processes import Command
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-def start(script):
+def start(script, *args):
     """Runs a script in a process of its own."""
-    process = Command(EXAMPLES / script, "--smoke")
+    process = Command(EXAMPLES / script, "--smoke", *args)
     printed, _ = process.communicate()
     assert process.returncode == 0, printed
     return printed
@@ -226,6 +226,13 @@ def test_growth_of_classes_prints_passes_and_their_exponent():
     printed = start("benchmarks/growth_classes.py")
     assert len(re.findall(r"^ +\d+( +\d+\.\d+){4} +\d+$", printed, re.M)) == 2
     assert re.search(r"^exponent -?\d", printed, re.M)
+
+
+def test_growth_prints_time_and_memory_of_each_size():
+    printed = start("benchmarks/growth.py", "predict, samples")
+    line = r"^ +\d( +\d+\.\d\d){2}( +-?\d+){2}$"
+    assert len(re.findall(line, printed, re.M)) == 2
+    assert re.search(r"^exponent +-?\d", printed, re.M)
 
 
 def test_prediction_benchmark_prints_a_line_for_each_posterior(run):

@@ -453,10 +453,10 @@ def test_radial_search_has_nesterov_momentum_only_with_sgd():
         ("VGG-16", "MFVI with tweaks", 1e-3),
     ],
 )
-def test_radial_starts_with_the_stddevs_of_the_paper(network, method, stddev):
+def test_radial_starts_with_the_scales_of_the_paper(network, method, stddev):
     _, model, _ = compiled(Cell("radial", "retinopathy", network, method))
-    rho = model.layers[1].kernel_rho
-    assert np.log1p(np.exp(np.ravel(rho)[0])) == pytest.approx(stddev, 1e-3)
+    scale = model.layers[1].posteriors["kernel"].stddev
+    np.testing.assert_allclose(scale, stddev, rtol=1e-3)
 
 
 @pytest.mark.parametrize("method", ["MFVI", "Radial BNN"])
