@@ -54,7 +54,11 @@ def arguments():
 
 
 def cell(values, decimals):
-    """Returns a mean and its standard error, or a dash."""
+    """Returns a mean and its standard error, or a dash.
+
+    Runs without a finite value are counted.
+    """
+    runs = len(values)
     values = [v for v in values if v is not None and np.isfinite(v)]
     if not values:
         return "–"
@@ -62,11 +66,13 @@ def cell(values, decimals):
     if len(values) > 1:
         error = np.std(values, ddof=1) / len(values) ** 0.5
         text += f" ± {error:.{decimals}f}"
+    if len(values) < runs:
+        text += f" ({runs - len(values)} of {runs} without)"
     return text
 
 
 def columns(found):
-    """Returns the columns of the scores of one run."""
+    """Returns the columns of some names of scores."""
     if "rmse" in found:
         return NUMBERS
     shown = [c for c in IMAGES if c[1] in found]
@@ -78,23 +84,23 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     chosen = args.methods or list(PANEL_METHODS)
     methods = [BASE, *(m for m in chosen if m != BASE)]
-    rows, base = [], None
+    found = {}
     for method in methods:
-        runs = [
+        found[method] = [
             kept(args, args.task, method, {}, seed)
             for seed in range(args.seeds)
         ]
-        seconds = np.array([found["seconds"] for found in runs])
-        base = seconds if base is None else base
-        shown = columns(runs[0])
-        rows.append(
-            [
-                method,
-                *(cell([r.get(name) for r in runs], d) for _, name, d in shown),
-                f"{np.median(seconds / base):.1f}",
-            ]
-        )
+        # Some runs lack scores, such as those that diverged.
+        shown = columns({n for runs in found.values() for r in runs for n in r})
         heads = ["method", *(head for head, _, _ in shown), "time / SGD"]
+        rows = []
+        for name, runs in found.items():
+            cells = [cell([r.get(n) for r in runs], d) for _, n, d in shown]
+            times = [
+                run["seconds"] / base["seconds"]
+                for run, base in zip(runs, found[BASE], strict=True)
+            ]
+            rows.append([name, *cells, f"{np.median(times):.1f}"])
         text = table(heads, rows)
         (args.out / f"{args.task}.md").write_text(text + "\n")
         print(text.splitlines()[-1], flush=True)

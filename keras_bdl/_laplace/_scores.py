@@ -176,7 +176,8 @@ class GaussianScores(Scores):
 
     def curvature(self, z: Any, tail: Any) -> tuple[Any, Any]:
         """Returns the diagonal for means, or for means and raw stddevs."""
-        stddev = self._stddev(tail(z))
+        # A layer may compute in half precision.
+        stddev = self._stddev(ops.cast(tail(z), z.dtype))
         of_mean = ops.square(1.0 / stddev)
         if tail is not likelihoods.mean_and_stddev:
             return of_mean, None

@@ -54,17 +54,6 @@ def test_runs_are_kept_and_the_table_shows_the_regret_of_the_default(
     assert len(trained) == 4
 
 
-def test_leaderboard_shows_all_scores_of_the_defaults(run, tmp_path):
-    args = ("--task", "digits", "--seeds", 1, "--methods", "IVON")
-    printed = run("leaderboard.py", *args, "--out", tmp_path)
-    head, _, *rows = (tmp_path / "digits.md").read_text().splitlines()
-    assert "| NLL | ECE | turned: NLL | noise: NLL | time / SGD |" in head
-    names = [row.split(" | ")[0] for row in rows]
-    assert names == ["| SGD", "| IVON"]
-    assert all(row in printed for row in rows)
-    assert rows[0].endswith("| 1.0 |")
-
-
 @pytest.mark.filterwarnings("ignore:The training diverges")
 def test_a_run_that_diverges_counts_3_nats_and_is_never_the_best(
     panel, run, tmp_path, monkeypatch
@@ -76,6 +65,38 @@ def test_a_run_that_diverges_counts_3_nats_and_is_never_the_best(
     run("defaults.py", *args, "--out", tmp_path)
     (row,) = (tmp_path / "table.md").read_text().splitlines()[2:]
     assert row == "| SGD | digits | inf | 3.000 | defaults |"
+
+
+def test_leaderboard_shows_all_scores_of_the_defaults(run, tmp_path):
+    args = ("--task", "digits", "--seeds", 1, "--methods", "IVON")
+    printed = run("leaderboard.py", *args, "--out", tmp_path)
+    head, _, *rows = (tmp_path / "digits.md").read_text().splitlines()
+    assert "| NLL | ECE | turned: NLL | noise: NLL | time / SGD |" in head
+    names = [row.split(" | ")[0] for row in rows]
+    assert names == ["| SGD", "| IVON"]
+    assert all(row in printed for row in rows)
+    assert rows[0].endswith("| 1.0 |")
+
+
+def test_leaderboard_counts_runs_that_diverge(
+    panel, run, tmp_path, monkeypatch
+):
+    nlls = iter([0.5, 0.7, float("inf"), 0.3])
+
+    def scores(*_):
+        nll = next(nlls)
+        more = {"accuracy": 0.9} if np.isfinite(nll) else {}
+        return {**more, "nll": nll, "seconds": 2.0}
+
+    monkeypatch.setattr(panel["runs"], "run", scores)
+    args = ("--task", "digits", "--seeds", 2, "--methods", "IVON")
+    run("leaderboard.py", *args, "--out", tmp_path)
+    assert (tmp_path / "digits.md").read_text().splitlines() == [
+        "| method | accuracy | NLL | time / SGD |",
+        "| --- | --- | --- | --- |",
+        "| SGD | 0.900 ± 0.000 | 0.600 ± 0.100 | 1.0 |",
+        "| IVON | 0.900 (1 of 2 without) | 0.300 (1 of 2 without) | 1.0 |",
+    ]
 
 
 def test_each_network_of_the_panel_trains_and_is_scored(panel):

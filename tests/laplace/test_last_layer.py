@@ -393,6 +393,19 @@ def test_outputs_that_depend_on_each_other_keep_the_backward_passes(
     assert len([h for h in posterior._curvature if h is not None]) == 4
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_layer_of_learned_noise_may_compute_in_half_precision(policy):
+    stddev = 0.01  # its square is 0.0001, which half precision hardly has
+    posteriors = []
+    for own in ("float32", policy):
+        noise = bdl.likelihoods.LearnedStddev(stddev, dtype=own)
+        model = keras.Sequential([keras.Input((3,)), *head(4, None, noise)])
+        model.compile("sgd", LEARNED)
+        posteriors.append(fit(model, VECTORS))
+    ours, full = (dense(p.covariance_blocks()[0]) for p in posteriors)
+    np.testing.assert_allclose(ours, full, rtol=0.04, atol=1e-8)
+
+
 class Warm(layers.Activation):
     def call(self, inputs):
         return super().call(inputs / 3.0)
