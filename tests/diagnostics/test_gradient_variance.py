@@ -49,8 +49,8 @@ def test_variance_of_a_linear_layer_follows_from_the_moments_of_its_noise(
     if kind == "MeanFieldDense":
         second, fourth = 1, 1
     else:
-        # E r^2 u_i^2 and E r^4 u_i^2 u_j^2, a third of that for i = j.
-        second, fourth = 1 / 4, 3 / (4 * 6)
+        # E e_i^2 and E e_i^2 e_j^2 of e = sqrt(4) r u.
+        second, fourth = 1, 3 * 4**2 / (4 * 6)
     squares, own = np.sum(b**2, 1), np.diag(b)
     of_rhos = second * a**2 + fourth * (squares + 2 * own**2)
     of_rhos -= (second * own) ** 2

@@ -409,7 +409,8 @@ def test_embedding_equals_keras_with_the_means_or_a_draw(kind):
 
 
 def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
-    # The length of the whole table. A Gaussian would have length 20.
+    # The length of the whole table, in units of its scale. The length of a
+    # Gaussian would be near 20.
     from scipy.stats import halfnorm
     from scipy.stats import kstest
 
@@ -419,7 +420,7 @@ def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
     )  # fmt: skip
     layer.build()
     draws = [layer.sample_weights(seed)[0][1] for seed in range(500)]
-    lengths = [np.linalg.norm(d) / np.log(2) for d in draws]
+    lengths = [np.linalg.norm(d) / (20 * np.log(2)) for d in draws]
     assert kstest(lengths, halfnorm.cdf).pvalue > 1e-6
 
 

@@ -43,12 +43,13 @@ def gaussian_divergence(layer, name, prior_mean, prior_stddev):
     if isinstance(layer, bdl.extend.MeanFieldLayer):
         square = stddev**2 + (mean - m) ** 2
         return np.sum(np.log(s / stddev) + square / (2 * s**2) - 0.5)
+    scale = np.sqrt(size) * stddev
     area = np.log(2) + size / 2 * np.log(np.pi) - special.gammaln(size / 2)
     entropy = np.log(2) - np.log(2 * np.pi) / 2 - 0.5 - area
     entropy += (size - 1) * (np.euler_gamma + np.log(2)) / 2
-    square = (mean - m) ** 2 + stddev**2 / size
+    square = (mean - m) ** 2 + stddev**2
     log_prior = -square / (2 * s**2) - np.log(2 * np.pi * s**2) / 2
-    return entropy - np.sum(np.log(stddev)) - np.sum(log_prior + 0 * mean)
+    return entropy - np.sum(np.log(scale)) - np.sum(log_prior + 0 * mean)
 
 
 def total(layer, kernel, bias):
