@@ -5,7 +5,8 @@
 
 Trains every method with its defaults and with other settings on each task of
 the panel. A run that is finished is in a file of the folder, so a second
-call goes on where the first one stopped. The table shows, for each method and
+call goes on where the first one stopped; after a change of the library, name
+another folder. The table shows, for each method and
 task, the negative log-likelihood of the defaults and its distance to the best
 setting of this task: the regret. "chosen without" is the setting that is best
 on average over all *other* tasks, with its regret on this one. Defaults that

@@ -7,7 +7,8 @@
 standard deviation. "unknown": AUROC of the entropy, and of the mutual
 information of label and weights, against images of another data set. "time":
 that of the training, in units of SGD. A run that is finished is in a file of
-the folder, so a second call goes on where the first one stopped.
+the folder, so a second call goes on where the first one stopped; after a change
+of the library, name another folder.
 `examples/panel/prepare.py` prepares the data.
 """
 

@@ -162,6 +162,8 @@ mean_information(maps)
 # the 20 epochs of this guide. A network that always says "background" has an
 # accuracy of 0.813:
 #
+# The rows of IVON have an older default of `initial_curvature`.
+#
 # | accuracy of the pixels | `"examples"` | `"positions"` |
 # |---|---|---|
 # | IVON, learning rate 0.05, the default | 0.896 | 0.957 |

@@ -65,10 +65,13 @@ def shifts(x, seed=0):
     return {"turned": turned, "noise": (x + noise).astype("float32")}
 
 
-def _images(name, data_dir, sizes, seed):
-    """Returns `(x, y)` for training and for tests, drawn with a seed."""
+def _images(name, data_dir, sizes, seed, unknown=()):
+    """Returns `(x, y)` for training and for tests, and unknown images.
+
+    The images for training are drawn with a seed.
+    """
     data = bdl.datasets.load(
-        name, ood=(), augment=False, validation_size=0, data_dir=data_dir
+        name, ood=unknown, augment=False, validation_size=0, data_dir=data_dir
     )
     parts = [data.train, data.test]
     if not isinstance(data.train, tuple):
@@ -78,10 +81,16 @@ def _images(name, data_dir, sizes, seed):
         x, y = map(np.concatenate, zip(*parts, strict=True))
         order = rng.permutation(len(y))
         train, test = np.split(order, [sizes[0]])
-        return (x[train], y[train]), (x[test], y[test])
+        return (x[train], y[train]), (x[test], y[test]), None
     (x, y), (x_test, y_test) = parts
     train = rng.permutation(len(y))[: sizes[0]]
-    return (x[train], y[train]), (x_test[: sizes[1]], y_test[: sizes[1]])
+    test = x_test[: sizes[1]], y_test[: sizes[1]]
+    # Standardised as the images of `name`.
+    foreign = [
+        np.concatenate(list(data.ood[other].as_numpy_iterator()))[:2000]
+        for other in unknown
+    ]
+    return (x[train], y[train]), test, foreign[0] if foreign else None
 
 
 def _arrays(data):
@@ -144,21 +153,18 @@ def residual(shape, filters, classes, *, dropout=0.0, activation="relu"):
 
 
 def _image_task(
-    seed, data_dir, *, name, sizes, build, steps, batch_size, unknown=None
+    seed, data_dir, *, name, sizes, build, steps, batch_size, unknown=()
 ):
-    train, test = _images(name, data_dir, sizes, seed)
-    task = PanelTask(
+    train, test, foreign = _images(name, data_dir, sizes, seed, unknown)
+    return PanelTask(
         train,
         test,
         functools.partial(build, train[0].shape[1:], classes=10),
         steps,
         batch_size,
         shifted=shifts(test[0][:2000]),
+        unknown=foreign,
     )
-    if unknown:
-        _, (x, _) = _images(unknown, data_dir, (1, 2000), seed)
-        task = dataclasses.replace(task, unknown=x)
-    return task
 
 
 def tabular(features, units, *, dropout=0.0, activation="relu"):
@@ -288,7 +294,7 @@ _DENSE = functools.partial(dense, units=100)
 _RESIDUAL = functools.partial(residual, filters=8)
 
 
-def _of_images(name, sizes, build, steps, batch_size, unknown=None):
+def _of_images(name, sizes, build, steps, batch_size, unknown=()):
     return functools.partial(
         _image_task,
         name=name,
@@ -305,10 +311,10 @@ TASKS = {
     "digits": _of_images("digits", (700, None), _SMALL, 500, 32),
     "mnist": _of_images("mnist", (2000, 4000), _WIDE, 500, 50),
     "fashion, dense": _of_images(
-        "fashion_mnist", (10_000, 4000), _DENSE, 1500, 100, "mnist"
+        "fashion_mnist", (10_000, 4000), _DENSE, 1500, 100, ("mnist",)
     ),
     "fashion": _of_images(
-        "fashion_mnist", (10_000, 4000), _CNN, 1500, 100, "mnist"
+        "fashion_mnist", (10_000, 4000), _CNN, 1500, 100, ("mnist",)
     ),
     "fashion, ResNet": _of_images(
         "fashion_mnist", (5000, 4000), _RESIDUAL, 500, 100
