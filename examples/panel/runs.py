@@ -6,6 +6,7 @@ import json
 import time
 
 import keras
+from comparison.methods import ADAM_RATE
 from comparison.methods import METHODS
 from comparison.training import Budget
 from comparison.training import Training
@@ -13,8 +14,6 @@ from comparison.training import Training
 import keras_bdl as bdl
 from panel.tasks import TASKS
 from panel.tasks import shortened
-
-ADAM_RATE = 3e-3
 
 
 class PanelTraining(Training):

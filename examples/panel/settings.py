@@ -17,7 +17,7 @@ def _grid(**axes):
 
 _NATURAL = _grid(curvature=(None, 0.3, 3.0), learning_rate=(None, 0.02, 0.1))
 _ADAM = _grid(learning_rate=(None, 1e-3, 1e-2))
-_FIXED = _grid(stddev=(None, 0.03, 0.06), learning_rate=(None, 1e-3))
+_FIXED = _grid(stddev=(None, 0.015, 0.06), learning_rate=(None, 1e-3))
 _SAMPLER = _grid(warm=(None, True), average_speed=(None, 3e-4, 3e-3))
 
 GRIDS = {

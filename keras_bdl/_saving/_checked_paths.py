@@ -17,16 +17,16 @@ class CheckedPaths:
     """
 
     @functools.wraps(keras.Model.save)
-    def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Saves the model to one file."""
-        keras.Model.save(self, checked(filepath), *args, **kwargs)
+        super().save(checked(filepath), *args, **kwargs)  # type: ignore[misc]
 
     @functools.wraps(keras.Model.save_weights)
-    def save_weights(
-        self: Any, filepath: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+    def save_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Saves the weights."""
-        keras.Model.save_weights(self, checked(filepath), *args, **kwargs)
+        super().save_weights(  # type: ignore[misc]
+            checked(filepath), *args, **kwargs
+        )
 
 
 def checked(path: Any) -> Any:

@@ -379,8 +379,8 @@ def load_images(
         )
 
         def train_on_host(context: Any) -> Any:
-            # A host of a pod reads its files itself. Without the labels of a
-            # part, nobody knows how many examples a selection leaves.
+            # A host of a pod reads its files itself. A selection of classes
+            # leaves a number of examples that only the labels tell.
             if train_size <= target.shuffle_buffer or min(numbers) < 0:
                 return training(training_examples(), context)
             part = context.input_pipeline_id, context.num_input_pipelines
